@@ -1,0 +1,189 @@
+// Shared by every component: ui/components.py puts this file in front of each component's own scripts, in one module.
+// A component's default export runs again on every change of its data or of the theme, so whatever it does is safe to do twice.
+
+// ---- The payload: the reading half of figures/payload.py ------------------------------------------------------------
+
+const TYPED_ARRAYS = { uint8: Uint8Array, int32: Int32Array, float16: Uint16Array, float32: Float32Array, float64: Float64Array };
+
+// {meta, arrays: [{dtype, shape, data}]}; float16 arrives as a Float32Array of the same values.
+function unpack(bytes) {
+  const own = bytes.slice(); // the view that is handed in may start at an odd address
+  const length = new DataView(own.buffer).getUint32(0, true);
+  const meta = JSON.parse(new TextDecoder().decode(own.subarray(4, 4 + length)));
+  const arrays = meta.arrays.map(({ dtype, shape, offset, bytes: size }) => {
+    const Typed = TYPED_ARRAYS[dtype];
+    const raw = new Typed(own.buffer, 4 + length + offset, size / Typed.BYTES_PER_ELEMENT);
+    return { dtype, shape, data: dtype === "float16" ? Float32Array.from(raw, halfToFloat) : raw };
+  });
+  return { meta, arrays };
+}
+
+function halfToFloat(bits) {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+}
+
+// ---- Elements: text goes in as text, never as markup ----------------------------------------------------------------
+
+// element("button", {class: "chip", type: "button", onclick: f, style: "..."}, "text", child, null)
+function element(tag, properties = {}, ...children) {
+  return filled(document.createElement(tag), properties, children);
+}
+
+function svgElement(tag, properties = {}, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
+}
+
+function filled(node, properties, children) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value == null || value === false) continue;
+    if (name.startsWith("on")) node[name] = value;
+    else if (name === "style") node.style.cssText = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat().filter((child) => child != null && child !== false));
+  return node;
+}
+
+// A row of text buttons of which one is pressed; `options` is [[value, label], ...]. Left and right arrows move along it.
+function buttonRow(label, options, current, choose) {
+  const row = element("div", { class: "button-row", role: "group", "aria-label": label });
+  const buttons = options.map(([value, text]) =>
+    element("button", { type: "button", "aria-pressed": value === current, "data-value": value, onclick: () => choose(value) }, text),
+  );
+  row.onkeydown = (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const from = buttons.indexOf(row.getRootNode().activeElement);
+    buttons[Math.max(0, Math.min(buttons.length - 1, from + step))].focus();
+  };
+  row.append(...buttons);
+  return row;
+}
+
+// ---- What is kept between runs --------------------------------------------------------------------------------------
+
+const MOUNTED = new WeakMap();
+
+// The object this mount keeps for its whole life; `create` makes it on the first run.
+function mounted(parentElement, create) {
+  if (!MOUNTED.has(parentElement)) MOUNTED.set(parentElement, create());
+  return MOUNTED.get(parentElement);
+}
+
+function unmount(parentElement) {
+  MOUNTED.delete(parentElement);
+}
+
+// View state in the page's address: whole numbers and short words, written without a message to the server.
+function viewFromUrl(names) {
+  const query = new URLSearchParams(window.location.search);
+  return Object.fromEntries(names.filter((name) => query.has(name)).map((name) => [name, query.get(name)]));
+}
+
+function viewToUrl(view) {
+  const url = new URL(window.location.href);
+  for (const [name, value] of Object.entries(view)) {
+    if (value == null) url.searchParams.delete(name);
+    else url.searchParams.set(name, String(value));
+  }
+  if (url.href !== window.location.href) window.history.replaceState(window.history.state, "", url);
+}
+
+// ---- Size and motion ------------------------------------------------------------------------------------------------
+
+const pixelRatio = () => Math.max(1, window.devicePixelRatio || 1);
+const reducedMotion = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+// Makes a canvas `width` x `height` CSS pixels with one store cell per device pixel; returns its cleared context, in CSS pixels.
+function fitCanvas(canvas, width, height) {
+  const ratio = pixelRatio();
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+// Calls `draw` whenever the width of `node` changes; returns the function that stops it.
+function onWidth(node, draw) {
+  let width = node.clientWidth;
+  const observer = new ResizeObserver(() => {
+    if (Math.abs(node.clientWidth - width) < 1) return;
+    width = node.clientWidth;
+    draw();
+  });
+  observer.observe(node);
+  return () => observer.disconnect();
+}
+
+// Canvas text is drawn in a fallback face until the font is there: load it, then draw again.
+function whenFontsLoad(draw) {
+  const faces = ["11px 'IBM Plex Mono'", "500 11px 'IBM Plex Mono'", "12px 'IBM Plex Sans'", "500 12px 'IBM Plex Sans'"];
+  if (faces.every((face) => document.fonts.check(face))) return;
+  Promise.all(faces.map((face) => document.fonts.load(face))).then(draw, () => {});
+}
+
+// ---- Numbers: the same rules as figures/format.py -------------------------------------------------------------------
+
+const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+const withMinus = (text) => text.replace("-", "\u2212");
+
+function notFinite(x) {
+  return Number.isNaN(x) ? "NaN" : x > 0 ? "infinity" : "\u2212infinity";
+}
+
+function groupDigits(n) {
+  return withMinus(String(Math.round(n)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2006"));
+}
+
+// `digits` decimals, or a power of ten where these would all be zero though the number is not.
+function decimals(x, digits) {
+  if (!Number.isFinite(x)) return notFinite(x);
+  if (x !== 0 && Math.abs(x) < 0.5 * 10 ** -digits) return scientific(x);
+  const text = x.toFixed(digits);
+  const [whole, fraction] = text.replace(/^-(?=0(\.0*)?$)/, "").split(".");
+  return withMinus(whole.replace(/\B(?=(\d{3})+(?!\d))/g, "\u2006")) + (fraction ? `.${fraction}` : "");
+}
+
+function scientific(x, digits = 1) {
+  if (!Number.isFinite(x)) return notFinite(x);
+  const [mantissa, exponent] = x.toExponential(digits).split("e");
+  const power = [...String(Number(exponent))].map((sign) => (sign === "-" ? "⁻" : SUPERSCRIPT[sign])).join("");
+  return `${withMinus(mantissa)} × 10${power}`;
+}
+
+// ---- Tokens: parts are [kind, text], made by figures/tokens.py ------------------------------------------------------
+
+// One line of plain text for axes and labels: plates become ‹E2›.
+const flatToken = (parts) => parts.map(([kind, text]) => (PLATES.has(kind) ? `‹${text}›` : text)).join("");
+const PLATES = new Set(["byte", "special", "mark"]);
+
+const tokenSpans = (parts) => parts.map(([kind, text]) => element("span", { class: `part-${kind}` }, text));
+
+const tokenText = (parts) => element("span", { class: "token" }, tokenSpans(parts));
+
+// The house's token: position over text over an underline; what hangs below it is the caller's to append.
+function tokenChip(parts, position, choose) {
+  return element(
+    "button",
+    { class: "chip", type: "button", "data-position": position, "aria-label": `position ${position}, ${flatToken(parts)}`, onclick: () => choose(position) },
+    element("span", { class: "chip-position", "aria-hidden": "true" }, String(position)),
+    element("span", { class: "chip-text", "aria-hidden": "true" }, tokenSpans(parts)),
+  );
+}
+
+// Arrow keys, Home and End walk a strip of chips; `move(position)` selects.
+function chipKeys(event, position, last, move) {
+  const to = { ArrowLeft: position - 1, ArrowUp: position - 1, ArrowRight: position + 1, ArrowDown: position + 1, Home: 0, End: last }[event.key];
+  if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  move(Math.max(0, Math.min(last, to)));
+}

@@ -1,0 +1,105 @@
+"""The canvas components: every folder of assets/components registered once, and a mount function for each.
+
+A component is hand-written ES modules without a build step. Its module is the shared scripts, then the folder's own in
+the order of their names, with main.js (which holds the `export default function`) last; its style is shared.css, then
+style.css. Scripts therefore see each other's top-level names, and only main.js exports.
+
+The payload, one blob of bytes made by `figures`, is the whole of a component's data: bytes inside a dict would become
+text without an error. View state (which layer, which head) stays in the browser and in the page's address; only what
+Python must act on comes back, as a value that lasts (state) under the component's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+FOLDER = Path(__file__).parent.parent / "assets" / "components"
+_SHARED = FOLDER / "shared"
+
+
+def scripts(name: str) -> list[Path]:
+    """The script files of a component in the order in which they are joined into one module."""
+    own = sorted((FOLDER / name).glob("*.js"), key=lambda path: (path.name == "main.js", path.name))
+    return [_SHARED / "shared.js", _SHARED / "colour.js", *own]
+
+
+def styles(name: str) -> list[Path]:
+    """The style files of a component in the order in which they apply."""
+    return [_SHARED / "shared.css", *sorted((FOLDER / name).glob("*.css"))]
+
+
+def _joined(files: list[Path]) -> str:
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+_RENDERERS: Mapping[str, Callable[..., Any]] = {
+    folder.name: st.components.v2.component(
+        f"glassbox_{folder.name}",
+        html='<div class="gb"></div>',
+        css=_joined(styles(folder.name)),
+        js=_joined(scripts(folder.name)),
+    )
+    for folder in sorted(FOLDER.iterdir())
+    if (folder / "main.js").is_file()
+}
+
+
+def mount(name: str, payload: bytes, *, key: str, values: Mapping[str, Any] | None = None) -> Any:
+    """Mounts the component of that folder name and returns its result, which has one attribute for each of `values`.
+
+    `values` names what the component may send back with `setStateValue(name, value)` and what each is until then; every
+    such message runs the page (or the fragment) again.
+    """
+    given = dict(values or {})
+    callbacks: dict[str, Any] = {f"on_{name}_change": _nothing for name in given}
+    return _RENDERERS[name](key=key, data=payload, default=given, **callbacks)
+
+
+def sent(key: str, name: str, default: Any = None) -> Any:
+    """What a component mounted under `key` last sent back under `name`; `default` before it did, or before it was mounted.
+
+    For a page whose payload depends on the answer, which is needed before the component is mounted again.
+    """
+    state = st.session_state.get(key)
+    if state is None:
+        return default
+    value = state.get(name)
+    return default if value is None else value
+
+
+def strip(payload: bytes, *, key: str) -> int | None:
+    """The token strip (payload: `figures.strip.strip_payload`); the selected position if the payload asks to be told."""
+    return _whole_number(mount("strip", payload, key=key, values={"position": None}).position)
+
+
+def attention(payload: bytes, *, key: str) -> None:
+    """The attention maps (payload: `figures.attention.attention_payload`).
+
+    The layer and head asked for, of which the payload does not hold the exact weights, are read before mounting, by
+    `attention_view`.
+    """
+    mount("attention", payload, key=key, values={"wanted": None})
+
+
+def attention_view(key: str, *, layer: int, head: int) -> tuple[int, int]:
+    """The layer and head whose exact weights the next payload must hold; the given ones until the browser asks for others."""
+    wanted = sent(key, "wanted")
+    if not isinstance(wanted, Mapping):
+        return layer, head
+    asked_layer, asked_head = _whole_number(wanted.get("layer")), _whole_number(wanted.get("head"))
+    return (layer if asked_layer is None else asked_layer), (head if asked_head is None else asked_head)
+
+
+def _whole_number(value: object) -> int | None:
+    """What the browser sent, if it is a whole number that is not negative: it is not to be trusted."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+        return None
+    return int(value)
+
+
+def _nothing() -> None:
+    """Streamlit creates a value only where there is a callback for it."""
