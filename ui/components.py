@@ -96,9 +96,9 @@ def attention_view(key: str, *, layer: int, head: int) -> tuple[int, int]:
 
 def _whole_number(value: object) -> int | None:
     """What the browser sent, if it is a whole number that is not negative: it is not to be trusted."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value)
+    return int(value) if 0 <= value < 2**53 and value == int(value) else None
 
 
 def _nothing() -> None:
