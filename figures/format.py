@@ -1,8 +1,8 @@
 """How a number is written: the house's digits, signs, separators and units, as plain text.
 
-Thousands are grouped with U+2006 (a six-per-em space, which does not break and suits the face), the minus is U+2212, a power
-of ten is written with superscript digits. `assets/components/shared/shared.js` writes numbers in the browser by the same
-rules.
+Thousands are grouped with U+2006 (a six-per-em space, which does not break and suits the face), the minus is U+2212,
+a power of ten is written with superscript digits. `assets/components/shared/shared.js` writes numbers in the browser by
+the same rules.
 """
 
 from __future__ import annotations

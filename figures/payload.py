@@ -5,9 +5,9 @@ error), so everything a component needs travels in one blob:
 
     u32 n | n bytes of JSON, padded with spaces so that 4 + n is a multiple of 8 | array 0 | pad | array 1 | pad ...
 
-All little endian; every array starts at a multiple of 8 bytes. The header is the caller's `meta` plus `arrays`: for each
-array its dtype, shape, offset (from the end of the header) and length in bytes. `assets/components/shared/shared.js`
-holds the reading half.
+All little endian; every array starts at a multiple of 8 bytes. The header is the caller's `meta` plus `arrays`: for
+each array its dtype, shape, offset (from the end of the header) and length in bytes. The reading half is in
+`assets/components/shared/shared.js`.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ _COMBINING = {"Mn", "Me", "Mc"}
 def token_parts(piece: bytes, special_name: str | None = None) -> Parts:
     """The parts of one token; `special_name` is the vocabulary's name of a special token, None for any other.
 
-    A combining mark after a character of the same token stays with it as text; at the start of a token it would be drawn
-    on its neighbour, so there it is shown by its code point. No bytes give no parts.
+    A combining mark after a character of the same token stays with it as text; at the start of a token it would be
+    drawn on its neighbour, so there it is shown by its code point. No bytes give no parts.
     """
     if special_name is not None:
         return [["special", special_name]]
@@ -59,9 +59,9 @@ def hexadecimal(piece: bytes) -> str:
 
 
 def completed_characters(pieces: Sequence[bytes]) -> list[str | None]:
-    """For each token the characters of which it holds some bytes and its neighbours the others; None if there are none.
+    """For each token the characters of which it holds some bytes and its neighbours the others, None where none.
 
-    The pieces of ' ☕' as b' \\xe2', b'\\x98', b'\\x95' all belong to '☕'. Bytes that no neighbour completes belong to none.
+    The three pieces b' \\xe2', b'\\x98', b'\\x95' all belong to '☕'. Bytes that no neighbour completes belong to none.
     """
     owners = [index for index, piece in enumerate(pieces) for _ in piece]
     found: list[str] = [""] * len(pieces)
@@ -83,7 +83,7 @@ def _shown(character: str, *, after_text: bool) -> tuple[str, str]:
 
 
 def _characters(data: bytes) -> Iterator[tuple[int, int, str | None]]:
-    """(start, end, character) over all bytes in order; a byte that starts no valid UTF-8 sequence stands alone with None."""
+    """(start, end, character) over all bytes in order; a byte that starts no valid UTF-8 stands alone, with None."""
     start = 0
     while start < len(data):
         end = start + _sequence_length(data[start])

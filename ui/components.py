@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit.components.v2 import component
 
 FOLDER = Path(__file__).parent.parent / "assets" / "components"
 _SHARED = FOLDER / "shared"
@@ -37,7 +38,7 @@ def _joined(files: list[Path]) -> str:
 
 
 _RENDERERS: Mapping[str, Callable[..., Any]] = {
-    folder.name: st.components.v2.component(
+    folder.name: component(
         f"glassbox_{folder.name}",
         html='<div class="gb"></div>',
         css=_joined(styles(folder.name)),
@@ -60,7 +61,7 @@ def mount(name: str, payload: bytes, *, key: str, values: Mapping[str, Any] | No
 
 
 def sent(key: str, name: str, default: Any = None) -> Any:
-    """What a component mounted under `key` last sent back under `name`; `default` before it did, or before it was mounted.
+    """What a component mounted under `key` last sent back under `name`; `default` before it did.
 
     For a page whose payload depends on the answer, which is needed before the component is mounted again.
     """
@@ -72,7 +73,7 @@ def sent(key: str, name: str, default: Any = None) -> Any:
 
 
 def strip(payload: bytes, *, key: str) -> int | None:
-    """The token strip (payload: `figures.strip.strip_payload`); the selected position if the payload asks to be told."""
+    """The token strip (payload: `figures.strip.strip_payload`); the selected position, if the payload asks for it."""
     return _whole_number(mount("strip", payload, key=key, values={"position": None}).position)
 
 
@@ -86,7 +87,7 @@ def attention(payload: bytes, *, key: str) -> None:
 
 
 def attention_view(key: str, *, layer: int, head: int) -> tuple[int, int]:
-    """The layer and head whose exact weights the next payload must hold; the given ones until the browser asks for others."""
+    """The layer and head whose exact weights the next payload must hold: the given ones until others are asked for."""
     wanted = sent(key, "wanted")
     if not isinstance(wanted, Mapping):
         return layer, head

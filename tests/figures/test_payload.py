@@ -25,7 +25,8 @@ def test_what_goes_in_comes_out(arrays, meta):
     assert header == meta
     assert len(read) == len(arrays)
     for before, after in zip(arrays, read, strict=True):
-        assert before.dtype == after.dtype and before.shape == after.shape
+        assert before.dtype == after.dtype
+        assert before.shape == after.shape
         assert before.tobytes() == after.tobytes()
 
 
@@ -53,7 +54,7 @@ def test_a_dtype_the_browser_cannot_read_is_refused_by_name(array):
 
 
 def test_numbers_that_json_cannot_hold_are_refused():
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="JSON"):
         pack({"loss": float("nan")})
     with pytest.raises(ValueError, match="arrays"):
         pack({"arrays": []})
