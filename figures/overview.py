@@ -1,0 +1,146 @@
+"""A model's architecture, drawn from its config: nodes with the shapes of this prompt, a measured trace, parameters.
+
+The diagram is a list of nodes, so that another family (a second norm, learned positions, experts) is another list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from figures.format import group
+from figures.payload import pack
+from figures.tokens import Parts
+from lmcore.config import ModelConfig
+from lmcore.costs import block_param_count, param_counts
+from lmcore.shapes import Shape, stage_shapes
+
+MAX_VALUES = 2**18
+"""Residual lengths in one payload; longer prompts keep position 0 and the last ones."""
+
+Node = dict[str, Any]
+
+
+def arch_payload(
+    cfg: ModelConfig,
+    *,
+    tokens: int,
+    pages: Mapping[str, str],
+    pieces: Sequence[Parts] = (),
+    residual: np.ndarray | None = None,
+    counted: Mapping[str, int] | None = None,
+) -> bytes:
+    """The payload of the arch component.
+
+    `tokens`: T of the current prompt, 0 if it is empty. `pages`: the url path of the page of a node, for the nodes that
+    have one; nodes are ids, embedding, attention_norm, attention, ffn_norm, ffn, final_norm, head, logits, sampler.
+    `residual`: (L + 1, T) float32, the length of the residual vector at each position, row 0 after the embedding and
+    row l + 1 after block l; None where nothing ran. `pieces`: the parts of the T tokens.
+    `counted`: parameters by component (`lmcore.costs.component_of`) summed over the loaded tensors; None without any.
+    At most 1 MiB of residual lengths and some 60 bytes a token.
+    """
+    norms = _kept_positions(cfg, tokens, residual)
+    meta = _diagram(cfg, tokens)
+    for node in [
+        *meta["before"],
+        *(n for part in meta["block"]["sublayers"] for n in part),
+        *meta["after"],
+        meta["sampler"],
+    ]:
+        node["page"] = pages.get(node["id"])
+    meta |= {
+        "tokens": tokens,
+        "layers": cfg.n_layers,
+        "positions": [0, *range(tokens - norms.shape[1] + 1, tokens)] if norms.shape[1] else [],
+        "pieces": list(pieces),
+        "shares": _shares(cfg, counted),
+    }
+    return pack(meta, norms)
+
+
+def ffn_name(cfg: ModelConfig) -> str:
+    """What the literature calls this feed-forward layer (Shazeer 2020 for the gated ones)."""
+    if not cfg.ffn.gated:
+        return "FFN"
+    return {"silu": "SwiGLU", "relu": "ReGLU"}.get(cfg.ffn.activation, "GeGLU")
+
+
+def _diagram(cfg: ModelConfig, tokens: int) -> dict[str, Any]:
+    """Nodes in the order of the forward path; the block stands once, for all layers."""
+    residual = (1, tokens, cfg.d_model)
+    counts = param_counts(cfg)
+    before = [
+        _node("ids", "token ids", lines=[_shape((1, tokens))]),
+        _node("embedding", "embedding", f"{group(cfg.vocab_size)} × {cfg.d_model}", counts.embedding),
+    ]
+    sublayers = [
+        [_norm("attention_norm", cfg), _attention(cfg, tokens, counts.attention // cfg.n_layers)],
+        [_norm("ffn_norm", cfg), _ffn(cfg, tokens, counts.ffn // cfg.n_layers)],
+    ]
+    head = _node("head", "unembed", "tied" if cfg.tied else f"{cfg.d_model} × {group(cfg.vocab_size)}", counts.head)
+    after = [_norm("final_norm", cfg), head, _node("logits", "logits", lines=[_shape((1, tokens, cfg.vocab_size))])]
+    block = {"count": cfg.n_layers, "parameters": group(block_param_count(cfg)), "sublayers": sublayers}
+    sampler = _node("sampler", "sampler", "next token")
+    return {"before": before, "block": block, "after": after, "sampler": sampler, "residual": _shape(residual)}
+
+
+def _node(key: str, name: str, detail: str = "", parameters: int | None = None, lines: Sequence[str] = ()) -> Node:
+    written = None if parameters is None else group(parameters)
+    return {"id": key, "name": name, "detail": detail, "parameters": written, "lines": list(lines)}
+
+
+def _norm(key: str, cfg: ModelConfig) -> Node:
+    return _node(key, "norm", "RMS", cfg.d_model)
+
+
+def _attention(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
+    heads, kv = cfg.n_heads, cfg.n_kv_heads
+    detail = f"{heads} heads × {cfg.head_dim}" if heads == kv else f"{heads} Q, {kv} KV × {cfg.head_dim}"
+    shapes = stage_shapes(cfg, 1, tokens, tokens)
+    lines = [f"q {_shape(shapes['q'])}", f"k, v {_shape(shapes['k'])}", f"weights {_shape(shapes['pattern'])}"]
+    sliding = cfg.layer_types.count("sliding")
+    if sliding:
+        where = "all layers" if sliding == cfg.n_layers else f"{sliding} of {cfg.n_layers} layers"
+        lines.append(f"window {group(cfg.window or 0)} in {where}")
+    return _node("attention", "attention", detail, parameters, lines)
+
+
+def _ffn(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
+    lines = [f"hidden {_shape((1, tokens, cfg.d_ff))}"]
+    if not cfg.ffn.gated:
+        lines.insert(0, {"gelu_tanh": "GELU, tanh form"}.get(cfg.ffn.activation, cfg.ffn.activation))
+    return _node("ffn", ffn_name(cfg), f"{cfg.d_model} → {cfg.d_ff} → {cfg.d_model}", parameters, lines)
+
+
+def _shares(cfg: ModelConfig, counted: Mapping[str, int] | None) -> list[dict[str, Any]]:
+    """Components with their parameters, the largest first; `counted` is None for all or for none."""
+    counts = param_counts(cfg)
+    names = {
+        "ffn": ffn_name(cfg),
+        "embedding": "embedding = unembedding" if cfg.tied else "embedding",
+        "attention": "attention",
+        "head": "unembedding",
+        "norms": "norms",
+    }
+    shares = []
+    for key, name in names.items():
+        calculated = getattr(counts, key)
+        found = None if counted is None else counted.get(key, 0)
+        if calculated or found:
+            shares.append({"name": name, "calculated": calculated, "counted": found})
+    return sorted(shares, key=lambda share: -share["calculated"])
+
+
+def _kept_positions(cfg: ModelConfig, tokens: int, residual: np.ndarray | None) -> np.ndarray:
+    rows = cfg.n_layers + 1
+    if residual is None or not tokens:
+        return np.zeros((rows, 0), np.float32)
+    assert residual.shape == (rows, tokens), f"residual lengths are {residual.shape}, expected {(rows, tokens)}"
+    last = min(tokens, MAX_VALUES // rows) - 1
+    return np.concatenate([residual[:, :1], residual[:, tokens - last :]], axis=1).astype(np.float32)
+
+
+def _shape(shape: Shape) -> str:
+    return f"({', '.join(group(n) for n in shape)})"
