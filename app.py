@@ -1,0 +1,5 @@
+"""Glassbox: `streamlit run app.py`."""
+
+from ui import shell
+
+shell.main()

@@ -1,0 +1,111 @@
+"""What every page is made of: its head, its sections, formulas, the row of quiet buttons, the running source."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from html import escape
+from importlib import import_module
+from pathlib import Path
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from ui import state
+from ui.guard import fragment
+
+PROSE_WIDTH = 680
+_ROOT = Path(__file__).parent.parent
+_EYEBROW = (
+    "font:500 0.75rem/1.2 'IBM Plex Sans',sans-serif;letter-spacing:.055em;text-transform:uppercase;"
+    "opacity:.72;margin:0"
+)
+_IDEA = (
+    "font:400 1.25rem/1.45 Newsreader,Georgia,serif;max-width:46rem;text-wrap:balance;"
+    "margin:.25rem 0 .75rem;opacity:.86"
+)
+
+
+def head(eyebrow: str, title: str, idea: str) -> None:
+    """Chapter (or model and pass), title, and the idea in a sentence; eyebrow and idea are plain text."""
+    with st.container(gap=None):
+        st.html(f'<p style="{_EYEBROW}">{escape(eyebrow)}</p>')
+        st.title(title, anchor=False)
+        st.html(f'<p style="{_IDEA}">{escape(idea)}</p>')
+
+
+def section(title: str, text: str = "") -> None:
+    """Space, a heading that says what is shown, and prose (Markdown of our own writing) at reading width."""
+    st.space("medium")
+    st.subheader(title, anchor=False)
+    if text:
+        prose(text)
+
+
+def prose(text: str) -> None:
+    """Markdown of our own writing at reading width. Text from outside goes through `ui.markdown.plain` first."""
+    with st.container(width=PROSE_WIDTH):
+        st.markdown(text)
+
+
+def notice(points: list[str]) -> None:
+    """What to notice: up to three sentences about this run, computed and not written beforehand."""
+    prose("\n".join(f"- {point}" for point in points[:3]))
+
+
+def formula(*lines: str) -> None:
+    """One formula a line, in LaTeX."""
+    with st.container(width=PROSE_WIDTH):
+        for line in lines:
+            st.latex(line)
+
+
+def tools() -> DeltaGenerator:
+    """The row for the quiet buttons under a figure: Source, CSV, PNG."""
+    return st.container(horizontal=True, gap="small")
+
+
+@fragment
+def source(function: str, snippet: str, *, key: str) -> None:
+    """A popover with the code that runs: `function` ("lmcore.attention.attend") as it stands on disk, read when opened,
+    and a snippet that makes the figure's numbers again in a notebook."""
+    with st.popover("Source", type="tertiary", key=key, on_change="rerun") as popover:
+        if not popover.open:
+            return
+        found = resolve(function)
+        lines, first = inspect.getsourcelines(found)
+        file = Path(inspect.getsourcefile(found) or "").resolve().relative_to(_ROOT)
+        st.markdown(f":small[:gray[`{file}`, from line {first}]]")
+        st.code(_dedented(lines), language="python")
+        st.markdown(":small[:gray[The same numbers in a notebook]]")
+        st.code(snippet.strip(), language="python")
+
+
+def resolve(dotted: str) -> Callable[..., object]:
+    """The function or class that a dotted name of lmcore stands for, as it runs (wrappers taken off)."""
+    parts = dotted.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            found = getattr(found, name)
+        assert callable(found), dotted
+        return inspect.unwrap(found)
+    raise ModuleNotFoundError(dotted)
+
+
+def _dedented(lines: list[str]) -> str:
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return "".join(line[indent:] if line.strip() else "\n" for line in lines)
+
+
+def empty_prompt() -> None:
+    """What stands in a figure's place while the prompt is empty: one sentence and the control that fills it."""
+
+    def fill() -> None:
+        st.session_state["prompt"] = state.EXAMPLE_PROMPT
+
+    st.markdown("The prompt is empty: there is no token to run. Type one in the sidebar, or take the example.")
+    st.button("Use the example prompt", on_click=fill, key="empty_prompt")
