@@ -1,4 +1,4 @@
-"""From a file's own spelling to a `ModelConfig`: one field table for config.json, GGUF metadata and the labels of the UI.
+"""From a file's own spelling to a `ModelConfig`: one field table for config.json, GGUF metadata and the UI's labels.
 
 A key that changes the computation and is not understood is refused; a key on the list of inert ones is let pass; any
 other is named in the notes, which the load report shows.
@@ -43,9 +43,9 @@ FIELDS = (
 BY_HF = {f.hf: f for f in FIELDS if f.hf}
 
 INERT = frozenset(
-    "architectures attention_dropout auto_map bos_token_id dtype eos_token_id initializer_range is_llama_config model_type "
-    "name_or_path pad_token_id pretraining_tp quantization_config_note rope_interleaved torch_dtype transformers_version "
-    "transformers.js_config unk_token_id use_cache _name_or_path".split()
+    "architectures attention_dropout auto_map bos_token_id dtype eos_token_id initializer_range is_llama_config "
+    "model_type name_or_path pad_token_id pretraining_tp quantization_config_note rope_interleaved torch_dtype "
+    "transformers_version transformers.js_config unk_token_id use_cache _name_or_path".split()
 )
 ACTIVATION_NAMES = {
     "silu": "silu",
@@ -76,14 +76,14 @@ class _Reader:
         self.used.add(key)
         return self.raw.get(key)
 
-    def integer(self, key: str, default: int | None = None) -> int:
+    def integer(self, key: str, default: int | None = None, most: int = 2**40) -> int:
         value = self.value(key)
         if value is None:
             if default is None:
                 raise ConfigError(f"{key} is missing", expected="an integer", where=f"{self.where}, field {key}")
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**40:
-            raise self._fail(key, value, "a positive integer")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+            raise self._fail(key, value, f"an integer from 1 to {most:,}")
         return value
 
     def number(self, key: str, default: float) -> float:
@@ -156,7 +156,8 @@ def _llama(read: _Reader) -> ModelConfig:
             expected="one of " + ", ".join(ACTIVATION_NAMES),
             where=f"{read.where}, field hidden_act",
         )
-    n_layers, bias = read.integer("num_hidden_layers"), read.flag("attention_bias")
+    # Layers are listed one by one in the config: a bound keeps a hostile number from filling the memory.
+    n_layers, bias = read.integer("num_hidden_layers", most=10_000), read.flag("attention_bias")
     return ModelConfig(
         vocab_size=read.integer("vocab_size"),
         d_model=d_model,
@@ -192,7 +193,7 @@ def config_from_hf(raw: Mapping[str, Any], where: str = "config.json") -> tuple[
     Raises ConfigError, naming the field, for an unknown `model_type` or a value that describes no model.
     """
     kind = raw.get("model_type")
-    if kind not in _READERS:
+    if not isinstance(kind, str) or kind not in _READERS:
         raise ConfigError(
             "model_type is missing" if kind is None else f"model_type {str(kind)[:80]!r} is not known",
             expected="one of " + ", ".join(FAMILIES),
@@ -204,3 +205,82 @@ def config_from_hf(raw: Mapping[str, Any], where: str = "config.json") -> tuple[
     if left:
         read.notes.append("not read, because lmcore does not know what they do: " + ", ".join(left[:12]))
     return cfg, tuple(read.notes)
+
+
+GGUF_ARCHITECTURES = {"llama": "llama"}
+
+# Keys under the architecture's name that describe the file, not the computation.
+GGUF_INERT = frozenset(("attention.causal", "vocab_size"))
+# Keys that have to say the head dim once more.
+GGUF_HEAD_DIMS = ("rope.dimension_count", "attention.value_length")
+# Keys that leave the computation as it is at these values only.
+GGUF_NEUTRAL = {
+    "expert_count": (0,),
+    "expert_used_count": (0,),
+    "rope.scale_linear": (0.0, 1.0),
+    "rope.scaling.factor": (0.0, 1.0),
+    "rope.scaling.type": ("none",),
+}
+
+
+def hf_from_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The `config.json` that says what the metadata of a GGUF file and the shapes of its tensors (rows first) say.
+
+    GGUF has no key for a tied head or for biases: the tensors that are there say it.
+    Raises ConfigError for an architecture that is not known and for a key that changes the computation.
+    """
+    arch, where = metadata.get("general.architecture"), "the GGUF metadata"
+    if not isinstance(arch, str) or arch not in GGUF_ARCHITECTURES:
+        raise ConfigError(
+            "general.architecture is missing" if arch is None else f"GGUF architecture {str(arch)[:80]!r} is not known",
+            expected="one of " + ", ".join(GGUF_ARCHITECTURES),
+            where=f"{where}, key general.architecture",
+        )
+    if "rope_freqs.weight" in shapes:
+        raise ConfigError(
+            "tensor rope_freqs.weight scales RoPE", expected="unscaled RoPE", where="the tensors of the file"
+        )
+    prefix = f"{arch}."
+    own = {key.removeprefix(prefix): _single(value) for key, value in metadata.items() if key.startswith(prefix)}
+    raw: dict[str, Any] = {"model_type": GGUF_ARCHITECTURES[arch]}
+    raw |= {field.hf: own.pop(field.gguf) for field in FIELDS if field.hf and field.gguf in own}
+    if "token_embd.weight" in shapes:
+        raw["vocab_size"] = shapes["token_embd.weight"][0]
+    raw["tie_word_embeddings"] = "output.weight" not in shapes
+    raw["attention_bias"] = "blk.0.attn_output.bias" in shapes
+    raw["mlp_bias"] = "blk.0.ffn_down.bias" in shapes
+    for key, value in own.items():
+        if value not in GGUF_NEUTRAL.get(key, (value,)):
+            raise ConfigError(
+                f"{prefix}{key} is {str(value)[:80]!r}, which lmcore does not know how to run",
+                expected=" or ".join(str(value) for value in GGUF_NEUTRAL[key]),
+                where=f"{where}, key {prefix}{key}",
+            )
+        if key not in GGUF_NEUTRAL and key not in GGUF_INERT and key not in GGUF_HEAD_DIMS:
+            raw[f"{prefix}{key}"] = str(value)[:80]
+    return raw
+
+
+def config_from_gguf(
+    metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[ModelConfig, tuple[str, ...]]:
+    """The model that a GGUF file describes, and what had to be assumed or was left unread; errors as `hf_from_gguf`."""
+    cfg, notes = config_from_hf(hf_from_gguf(metadata, shapes), "the GGUF metadata")
+    for key in GGUF_HEAD_DIMS:
+        name = f"{metadata['general.architecture']}.{key}"
+        value = _single(metadata.get(name, cfg.head_dim))
+        if value != cfg.head_dim:
+            raise ConfigError(
+                f"{name} is {str(value)[:80]}",
+                expected=f"the head dim, {cfg.head_dim}",
+                where=f"the GGUF metadata, key {name}",
+            )
+    return cfg, notes
+
+
+def _single(value: Any) -> Any:
+    """A value that GGUF may give once or once per layer: the one when all layers agree, else the list."""
+    if not hasattr(value, "tolist"):
+        return value
+    values = value.tolist()
+    return values[0] if values and all(one == values[0] for one in values) else values
