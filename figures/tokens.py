@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 Parts = list[list[str]]
 
@@ -25,6 +26,19 @@ _SIGNS = {" ": ("space", "·"), "\n": ("newline", "¶"), "\t": ("tab", "→")}
 _PLATES = {"byte", "mark", "special"}
 _SHAPELESS = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}
 _COMBINING = {"Mn", "Me", "Mc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as a figure needs it: its id, its exact bytes and, if it is a special one, its name in the vocabulary."""
+
+    id: int
+    piece: bytes
+    special_name: str | None = None
+
+    @property
+    def parts(self) -> Parts:
+        return token_parts(self.piece, self.special_name)
 
 
 def token_parts(piece: bytes, special_name: str | None = None) -> Parts:

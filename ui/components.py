@@ -25,7 +25,7 @@ _SHARED = FOLDER / "shared"
 def scripts(name: str) -> list[Path]:
     """The script files of a component in the order in which they are joined into one module."""
     own = sorted((FOLDER / name).glob("*.js"), key=lambda path: (path.name == "main.js", path.name))
-    return [_SHARED / "shared.js", _SHARED / "colour.js", *own]
+    return [*sorted(_SHARED.glob("*.js")), *own]
 
 
 def styles(name: str) -> list[Path]:

@@ -159,31 +159,3 @@ function scientific(x, digits = 1) {
   const power = [...String(Number(exponent))].map((sign) => (sign === "-" ? "⁻" : SUPERSCRIPT[sign])).join("");
   return `${withMinus(mantissa)} × 10${power}`;
 }
-
-// ---- Tokens: parts are [kind, text], made by figures/tokens.py ------------------------------------------------------
-
-// One line of plain text for axes and labels: plates become ‹E2›.
-const flatToken = (parts) => parts.map(([kind, text]) => (PLATES.has(kind) ? `‹${text}›` : text)).join("");
-const PLATES = new Set(["byte", "special", "mark"]);
-
-const tokenSpans = (parts) => parts.map(([kind, text]) => element("span", { class: `part-${kind}` }, text));
-
-const tokenText = (parts) => element("span", { class: "token" }, tokenSpans(parts));
-
-// The house's token: position over text over an underline; what hangs below it is the caller's to append.
-function tokenChip(parts, position, choose) {
-  return element(
-    "button",
-    { class: "chip", type: "button", "data-position": position, "aria-label": `position ${position}, ${flatToken(parts)}`, onclick: () => choose(position) },
-    element("span", { class: "chip-position", "aria-hidden": "true" }, String(position)),
-    element("span", { class: "chip-text", "aria-hidden": "true" }, tokenSpans(parts)),
-  );
-}
-
-// Arrow keys, Home and End walk a strip of chips; `move(position)` selects.
-function chipKeys(event, position, last, move) {
-  const to = { ArrowLeft: position - 1, ArrowUp: position - 1, ArrowRight: position + 1, ArrowDown: position + 1, Home: 0, End: last }[event.key];
-  if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-  event.preventDefault();
-  move(Math.max(0, Math.min(last, to)));
-}
