@@ -152,9 +152,10 @@ def _open(choice: state.Choice, slot: Any, height: int) -> Opened:
         job = _JOBS.get(choice)
         if job is None:
             job = _JOBS[choice] = Job(lambda say: _load(choice, say), name=f"open {choice.label}")
-    opened = job.wait(lambda words: line.markdown(f":small[:gray[{plain(words)}]]"))
-    slot.empty()
-    return opened
+    try:
+        return job.wait(lambda words: line.markdown(f":small[:gray[{plain(words)}]]"))
+    finally:
+        slot.empty()
 
 
 def _peek(choice: state.Choice) -> Opened | None:

@@ -33,14 +33,9 @@ _THREAD = threading.local()
 def main() -> None:
     """The whole app, once per run: app.py calls this and nothing else."""
     with _running():
-        st.set_page_config(
-            page_title="Glassbox",
-            page_icon=str(_LOGO / "icon.svg"),
-            layout="wide",
-            initial_sidebar_state=SIDEBAR_PX,
-        )
-        st.logo(str(_LOGO / f"logo-{st.context.theme.type or 'light'}.svg"), size="large")
-        page = st.navigation(_navigation())
+        page = _frame()
+        with st.container():
+            state.warn_of_link()
         with st.sidebar:
             state.controls()
             note = st.empty()
@@ -55,15 +50,24 @@ def ensure() -> None:
     """Every page begins with this. On the first visit to a fresh server that is not to the landing page, Streamlit
     finds the folder pages/ and runs the page's file alone; the page then hands over to the whole app."""
     if not getattr(_THREAD, "running", False):
-        st.navigation(_navigation())
+        _frame()
         st.rerun()
 
 
-def _navigation() -> list[Any]:
-    return [
-        st.Page(str(_ROOT / "pages" / f"{name}.py"), title=title, url_path=path or None, default=not path)
-        for name, title, path in PAGES
-    ]
+def _frame() -> Any:
+    st.set_page_config(
+        page_title="Glassbox",
+        page_icon=str(_LOGO / "icon.svg"),
+        layout="wide",
+        initial_sidebar_state=SIDEBAR_PX,
+    )
+    st.logo(str(_LOGO / f"logo-{st.context.theme.type or 'light'}.svg"), size="large")
+    return st.navigation(
+        [
+            st.Page(str(_ROOT / "pages" / f"{name}.py"), title=title, url_path=path or None, default=not path)
+            for name, title, path in PAGES
+        ]
+    )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What the user has chosen, typed. The address holds all of it, so that a copied link opens the same view.
 
-The shared choices are widgets of the sidebar, bound to the address by Streamlit under their own names. View state inside
-a component (layer, head, cell) is written into the address by the component with `history.replaceState` and sends
+The shared choices are widgets of the sidebar, bound to the address by Streamlit under their own names. View state in a
+component (layer, head, cell) is written into the address by the component with `history.replaceState` and sends
 nothing; the functions below read it at the next run. Keys of one page begin with the page's name.
 """
 
@@ -57,12 +57,14 @@ def prompt() -> str:
     return str(st.session_state.get("prompt", EXAMPLE_PROMPT))[:MAX_PROMPT_CHARS]
 
 
-def controls() -> None:
-    """The shared widgets, in the sidebar's order; a value in a link that is none of the options is named, and ignored."""
+def warn_of_link() -> None:
+    """Name the shared choices of the link that are none of the options; the widgets, drawn later, then ignore them."""
     for key, options in (("model", MODELS), ("device", DEVICES), ("dtype", DTYPES)):
-        given = st.query_params.get(key)
-        if given is not None and given not in options:
-            _ignored(key, given)
+        option(key, options, options[0])
+
+
+def controls() -> None:
+    """The shared widgets, in the sidebar's order."""
     models = sorted(MODELS, key=lambda label: label != default_model())
     label = st.selectbox("Model", models, key="model", bind="query-params", filter_mode=None)
     if label == TYPED:
@@ -74,7 +76,7 @@ def controls() -> None:
 
 
 def integer(key: str, default: int, low: int, high: int) -> int:
-    """The whole number under `key` in the address; anything else than one from `low` to `high` is named, and ignored."""
+    """The whole number under `key` in the address; anything but one from `low` to `high` is named, and ignored."""
     assert low <= default <= high
     given = st.query_params.get(key)
     if given is None:
@@ -95,6 +97,8 @@ def option(key: str, options: Sequence[str], default: str) -> str:
     return default
 
 
-def _ignored(key: str, given: str, expected: str = "one of those on offer") -> None:
+def _ignored(key: str, given: str, expected: str) -> None:
     short = given if len(given) <= 40 else given[:40] + "…"
-    st.warning(f"The link asks for {plain(key)} “{plain(short)}”, which is not {plain(expected)}. It was ignored.")
+    st.warning(
+        f"The link asks for {plain(key)} “{plain(short)}”, which is not {plain(expected)}. That part was ignored."
+    )
