@@ -31,6 +31,7 @@ def arch_payload(
     pieces: Sequence[Parts] = (),
     residual: np.ndarray | None = None,
     counted: Mapping[str, int] | None = None,
+    url: str | None = None,
 ) -> bytes:
     """The payload of the arch component.
 
@@ -39,6 +40,7 @@ def arch_payload(
     `residual`: (L + 1, T) float32, the length of the residual vector at each position, row 0 after the embedding and
     row l + 1 after block l; None where nothing ran. `pieces`: the parts of the T tokens.
     `counted`: parameters by component (`lmcore.costs.component_of`) summed over the loaded tensors; None without any.
+    `url`: the name in the address under which the chosen position stands, shared with the token strip.
     At most 1 MiB of residual lengths and some 60 bytes a token.
     """
     norms = _kept_positions(cfg, tokens, residual)
@@ -52,6 +54,7 @@ def arch_payload(
         node["page"] = pages.get(node["id"])
     meta |= {
         "tokens": tokens,
+        "url": url,
         "layers": cfg.n_layers,
         "positions": [0, *range(tokens - norms.shape[1] + 1, tokens)] if norms.shape[1] else [],
         "pieces": list(pieces),
@@ -73,13 +76,15 @@ def _diagram(cfg: ModelConfig, tokens: int) -> dict[str, Any]:
     counts = param_counts(cfg)
     before = [
         _node("ids", "token ids", lines=[_shape((1, tokens))]),
-        _node("embedding", "embedding", f"{group(cfg.vocab_size)} × {cfg.d_model}", counts.embedding),
+        _node("embedding", "embedding", f"{group(cfg.vocab_size)} × {group(cfg.d_model)}", counts.embedding),
     ]
     sublayers = [
         [_norm("attention_norm", cfg), _attention(cfg, tokens, counts.attention // cfg.n_layers)],
         [_norm("ffn_norm", cfg), _ffn(cfg, tokens, counts.ffn // cfg.n_layers)],
     ]
-    head = _node("head", "unembed", "tied" if cfg.tied else f"{cfg.d_model} × {group(cfg.vocab_size)}", counts.head)
+    head = _node(
+        "head", "unembed", "tied" if cfg.tied else f"{group(cfg.d_model)} × {group(cfg.vocab_size)}", counts.head
+    )
     after = [_norm("final_norm", cfg), head, _node("logits", "logits", lines=[_shape((1, tokens, cfg.vocab_size))])]
     block = {"count": cfg.n_layers, "parameters": group(block_param_count(cfg)), "sublayers": sublayers}
     sampler = _node("sampler", "sampler", "next token")
@@ -111,7 +116,9 @@ def _ffn(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
     lines = [f"hidden {_shape((1, tokens, cfg.d_ff))}"]
     if not cfg.ffn.gated:
         lines.insert(0, {"gelu_tanh": "GELU, tanh form"}.get(cfg.ffn.activation, cfg.ffn.activation))
-    return _node("ffn", ffn_name(cfg), f"{cfg.d_model} → {cfg.d_ff} → {cfg.d_model}", parameters, lines)
+    return _node(
+        "ffn", ffn_name(cfg), " → ".join(group(n) for n in (cfg.d_model, cfg.d_ff, cfg.d_model)), parameters, lines
+    )
 
 
 def _shares(cfg: ModelConfig, counted: Mapping[str, int] | None) -> list[dict[str, Any]]:

@@ -31,10 +31,10 @@ def tile(
     impossible: bool = False,
     run: str = "",
 ) -> Tile:
-    """One tile. The headline is the measured number if there is one, else the calculated one, in their own unit.
+    """One tile. The headline is the measured number if there is one, else the calculated one, in their unit.
 
-    `unit`: "B" is written in KiB, MiB, ... above and in bytes below, "FLOP" in GFLOP and FLOP, "s" in ms or s; any other
-    is a plain word after the number ("parameters" from a million on as "134.5 million parameters").
+    `unit`: "B" is written in KiB, MiB, ... above and in bytes below, "FLOP" in GFLOP and FLOP, "s" in ms or s; any
+    other is a plain word after the number ("parameters" from a million on as "134.5 million parameters").
     `how`: how the twin was found ("counted", "in the cache", "timed").
     `rounding`: the largest difference that rounding explains; `reason` then names it ("float32 rounding"). A larger
     difference is shown as a number, with `reason` below it.
@@ -42,7 +42,8 @@ def tile(
     `impossible` says that nothing could ("no such weights").
     """
     shown: Tile = {"name": name, "calculated": _exact(calculated, unit), "how": how, "note": note}
-    headline = calculated if measured is None or not math.isfinite(measured) else measured
+    within = measured is not None and abs(measured - calculated) <= rounding
+    headline = calculated if measured is None or within or not math.isfinite(measured) else measured
     shown["value"], shown["unit"] = _headline(headline, unit)
     if measured is None:
         state = "impossible" if impossible else "missing"
@@ -51,9 +52,11 @@ def tile(
     difference = measured - calculated
     if difference == 0:
         return shown | {"state": "equal", "difference": "0"}
-    if abs(difference) <= rounding:
-        return shown | {"state": "rounding", "difference": reason or "rounding", "size": _signed(difference, unit)}
-    return shown | {"state": "unequal", "difference": _signed(difference, unit), "reason": reason}
+    if within:
+        shown["measured"] = f"{_exact(calculated, unit)} {MINUS if difference < 0 else '+'} {_size(difference, unit)}"
+        return shown | {"state": "rounding", "difference": reason or "rounding"}
+    signed = f"{MINUS if difference < 0 else '+'}{_size(difference, unit)}"
+    return shown | {"state": "unequal", "difference": signed, "reason": reason}
 
 
 def tiles_payload(tiles: Sequence[Tile]) -> bytes:
@@ -83,9 +86,8 @@ def _exact(value: int | float, unit: str) -> str:
     return f"{text} B" if unit == "B" else text
 
 
-def _signed(difference: int | float, unit: str) -> str:
-    size = group(abs(difference)) if isinstance(difference, int) else sig(abs(difference), 3)
-    if unit == "s":
-        size = _exact(abs(difference), unit)
-    sign = MINUS if difference < 0 else "+"
-    return f"{sign}{size} B" if unit == "B" else f"{sign}{size}"
+def _size(difference: int | float, unit: str) -> str:
+    """The size of a difference, every digit of a whole one; its sign is the caller's."""
+    if unit == "s" or isinstance(difference, int):
+        return _exact(abs(difference), unit)
+    return sig(abs(difference), 2)

@@ -11,7 +11,7 @@ Python must act on comes back, as a value that lasts (state) under the component
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,17 @@ _RENDERERS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def mount(name: str, payload: bytes, *, key: str, values: Mapping[str, Any] | None = None) -> Any:
-    """Mounts the component of that folder name and returns its result, which has one attribute for each of `values`.
+def mount(
+    name: str, payload: bytes, *, key: str, values: Mapping[str, Any] | None = None, triggers: Sequence[str] = ()
+) -> Any:
+    """Mounts the component of that folder name and returns its result, with an attribute for each value and trigger.
 
-    `values` names what the component may send back with `setStateValue(name, value)` and what each is until then; every
-    such message runs the page (or the fragment) again.
+    `values` names what the component may send back with `setStateValue(name, value)` and what each is until then.
+    `triggers` names what it may send with `setTriggerValue(name, value)`: there for one run, None in all others.
+    Every such message runs the page (or the fragment) again.
     """
     given = dict(values or {})
-    callbacks: dict[str, Any] = {f"on_{name}_change": _nothing for name in given}
+    callbacks: dict[str, Any] = {f"on_{name}_change": _nothing for name in (*given, *triggers)}
     return _RENDERERS[name](key=key, data=payload, default=given, **callbacks)
 
 
@@ -75,6 +78,38 @@ def sent(key: str, name: str, default: Any = None) -> Any:
 def strip(payload: bytes, *, key: str) -> int | None:
     """The token strip (payload: `figures.strip.strip_payload`); the selected position, if the payload asks for it."""
     return _whole_number(mount("strip", payload, key=key, values={"position": None}).position)
+
+
+def arch(payload: bytes, *, key: str) -> str | None:
+    """The architecture diagram (payload: `figures.overview.arch_payload`); the url path of the page whose node was clicked.
+
+    A page that switches to it keeps the session; one that does not sees the browser load that page's address.
+    """
+    page = mount("arch", payload, key=key, triggers=("page",)).page
+    return page if isinstance(page, str) else None
+
+
+def twins(payload: bytes, *, key: str) -> str | None:
+    """Number tiles (payload: `figures.twins.tiles_payload`); the name of the tile whose measurement was asked for."""
+    name = mount("twins", payload, key=key, triggers=("run",)).run
+    return name if isinstance(name, str) else None
+
+
+def cache(payload: bytes, *, key: str) -> None:
+    """The KV cache as it fills (payload: `figures.cache.cache_payload`)."""
+    mount("cache", payload, key=key)
+
+
+def decode(payload: bytes, *, key: str) -> tuple[int, int] | None:
+    """The steps so far (payload: `figures.decode.decode_payload`); (step, token id) where another token was chosen.
+
+    Step counts from 0. The caller checks both against its own steps and vocabulary.
+    """
+    chosen = mount("decode", payload, key=key, triggers=("choose",)).choose
+    if not isinstance(chosen, Mapping):
+        return None
+    step, token = _whole_number(chosen.get("step")), _whole_number(chosen.get("token"))
+    return None if step is None or token is None else (step, token)
 
 
 def attention(payload: bytes, *, key: str) -> None:

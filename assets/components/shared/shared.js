@@ -86,6 +86,7 @@ function viewFromUrl(names) {
   return Object.fromEntries(names.filter((name) => query.has(name)).map((name) => [name, query.get(name)]));
 }
 
+// Whoever listens with `onView` hears of it, so that two components of a page can show the same position or step.
 function viewToUrl(view) {
   const url = new URL(window.location.href);
   for (const [name, value] of Object.entries(view)) {
@@ -93,6 +94,14 @@ function viewToUrl(view) {
     else url.searchParams.set(name, String(value));
   }
   if (url.href !== window.location.href) window.history.replaceState(window.history.state, "", url);
+  window.dispatchEvent(new CustomEvent("glassbox:view", { detail: view }));
+}
+
+// Calls `hear(value)` when any component writes `name` with viewToUrl; returns the function that stops it.
+function onView(name, hear) {
+  const listen = ({ detail }) => name in detail && hear(detail[name]);
+  window.addEventListener("glassbox:view", listen);
+  return () => window.removeEventListener("glassbox:view", listen);
 }
 
 // ---- Size and motion ------------------------------------------------------------------------------------------------
