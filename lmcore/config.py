@@ -97,7 +97,9 @@ class Rope:
         _positive(self.rotary_dim, "rotary_dim")
         if self.rotary_dim % 2:
             raise ConfigError(
-                f"rotary_dim is {self.rotary_dim}", expected="an even number, since RoPE turns pairs", where="field rotary_dim"
+                f"rotary_dim is {self.rotary_dim}",
+                expected="an even number, since RoPE turns pairs",
+                where="field rotary_dim",
             )
         if not self.base > 0:
             raise ConfigError(f"base is {self.base!r}", expected="a positive number", where="field base")
@@ -105,7 +107,7 @@ class Rope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """A decoder-only Transformer, whole. `layer_types` has one entry per layer; `window` belongs to the sliding ones."""
+    """A decoder-only Transformer. `layer_types` has one entry per layer; `window` belongs to the sliding ones."""
 
     vocab_size: int
     d_model: int
@@ -133,7 +135,9 @@ class ModelConfig:
         unknown = sorted(set(self.layer_types) - set(LAYER_TYPES))
         if unknown:
             raise ConfigError(
-                f"layer type {unknown[0]!r} is not known", expected="one of " + ", ".join(LAYER_TYPES), where="field layer_types"
+                f"layer type {unknown[0]!r} is not known",
+                expected="one of " + ", ".join(LAYER_TYPES),
+                where="field layer_types",
             )
         if "sliding" in self.layer_types and self.window is None:
             raise ConfigError("sliding layers have no window", expected="a number of tokens", where="field window")

@@ -46,7 +46,7 @@ def component_of(name: str) -> str:
 
 
 def param_counts(cfg: ModelConfig) -> ParamCounts:
-    """Parameters by the formulas: embedding V D, attention 2 D H Dh + 2 D K Dh a layer, gated FFN 3 D F, norms D each."""
+    """Parameters by formula: embedding V D; a layer's attention 2 D H Dh + 2 D K Dh, gated FFN 3 D F; norms D each."""
     a, d, layers = cfg.attention, cfg.d_model, cfg.n_layers
     q, kv = a.n_heads * a.head_dim, a.n_kv_heads * a.head_dim
     attention = 2 * d * q + 2 * d * kv + (q + 2 * kv if a.qkv_bias else 0) + (d if a.out_bias else 0)
@@ -72,8 +72,9 @@ def weight_bytes(cfg: ModelConfig, itemsize: int) -> int:
 
 
 def kv_cache_bytes(cfg: ModelConfig, *, context: int, batch: int = 1, itemsize: int = 2) -> tuple[int, ...]:
-    """Bytes of the KV cache, one int per layer: B * min(S, w) * 2 K Dh * itemsize, w the layer's window if it has one."""
-    _count("context", context), _count("batch", batch), _count("itemsize", itemsize, 1)
+    """Bytes of the KV cache, one int per layer: B * min(S, w) * 2 K Dh * itemsize, with w the layer's window."""
+    for name, value, least in (("context", context, 0), ("batch", batch, 0), ("itemsize", itemsize, 1)):
+        _count(name, value, least)
     sizes = []
     for layer in range(cfg.n_layers):
         per_token = sum(prod(shape) for shape in cache_shapes(cfg, layer).values())
@@ -83,7 +84,9 @@ def kv_cache_bytes(cfg: ModelConfig, *, context: int, batch: int = 1, itemsize: 
     return tuple(sizes)
 
 
-def forward_flops(cfg: ModelConfig, *, tokens: int, cached: int = 0, batch: int = 1, logits: int | None = None) -> dict[str, int]:
+def forward_flops(
+    cfg: ModelConfig, *, tokens: int, cached: int = 0, batch: int = 1, logits: int | None = None
+) -> dict[str, int]:
     """FLOPs of one forward of `tokens` new tokens after `cached` ones, by component, all layers together.
 
     projections 2 T (2 D H Dh + 2 D K Dh); scores and mix 2 T S H Dh each, S = cached + T; FFN 6 T D F gated, 4 T D F

@@ -1,0 +1,177 @@
+"""The KV cache: what decoding remembers. An argument of `forward`, never part of the model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lmcore.config import ModelConfig
+from lmcore.errors import CapacityError
+from lmcore.shapes import cache_shapes
+
+
+class LayerCache:
+    """Keys and values of one layer, stored (B, K, capacity, Dh) and appended on the time axis.
+
+    A windowed layer keeps its last `window` positions only: position p lies at p - `start`.
+    """
+
+    __slots__ = ("end", "k", "start", "v", "window")
+
+    def __init__(self, k: Tensor, v: Tensor, window: int | None) -> None:
+        self.k, self.v, self.window = k, v, window
+        self.start = self.end = 0
+
+    @property
+    def kept(self) -> int:
+        return self.end - self.start
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Store T new positions; return the keys and values their queries may read, and the first one's position."""
+        new, kept, capacity = k.shape[2], self.kept, self.k.shape[2]
+        self.end += new
+        if kept + new <= capacity:
+            self.k[:, :, kept : kept + new] = k
+            self.v[:, :, kept : kept + new] = v
+            return self.k[:, :, : kept + new], self.v[:, :, : kept + new], self.start
+        assert self.window is not None
+        first = self.start
+        keys, values = (torch.cat((old[:, :, :kept], fresh), dim=2) for old, fresh in ((self.k, k), (self.v, v)))
+        self.start = self.end - capacity
+        self.k.copy_(keys[:, :, -capacity:])
+        self.v.copy_(values[:, :, -capacity:])
+        return keys, values, first
+
+
+class Extent(NamedTuple):
+    """Positions [start, end) that a layer holds."""
+
+    start: int
+    end: int
+
+
+class KVCache:
+    """Keys (rotated) and values of every layer for B sequences of equal length.
+
+    `used_bytes` counts stored positions and equals `costs.kv_cache_bytes` at the length; `allocated_bytes` counts the
+    tensors and equals it at the capacity.
+    """
+
+    def __init__(self, layers: list[LayerCache], capacity: int, growable: bool) -> None:
+        self.layers, self.capacity, self.growable = layers, capacity, growable
+
+    @classmethod
+    def empty(
+        cls,
+        cfg: ModelConfig,
+        capacity: int,
+        *,
+        batch: int = 1,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        growable: bool = False,
+    ) -> KVCache:
+        """A cache for `capacity` positions; a growable one doubles instead of refusing the position after the last."""
+        layers = []
+        for layer in range(cfg.n_layers):
+            window = cfg.window_of(layer)
+            slots = capacity if window is None else min(capacity, window)
+            k, v = (
+                torch.empty(batch, heads, slots, dim, dtype=dtype, device=device)
+                for heads, dim in cache_shapes(cfg, layer).values()
+            )
+            layers.append(LayerCache(k, v, window))
+        return cls(layers, capacity, growable)
+
+    @property
+    def length(self) -> int:
+        """Positions seen so far, which is the position of the next token."""
+        return self.layers[0].end
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.layers[0].k.dtype
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(
+            t[:, :, : layer.kept].numel() * t.element_size() for layer in self.layers for t in (layer.k, layer.v)
+        )
+
+    @property
+    def allocated_bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for layer in self.layers for t in (layer.k, layer.v))
+
+    def reserve(self, new: int) -> None:
+        """Make room for `new` more positions, before anything is written; CapacityError when the cache may not grow."""
+        need = self.length + new
+        if need <= self.capacity:
+            return
+        if not self.growable:
+            raise CapacityError(
+                f"{need} positions do not fit into a cache of {self.capacity}",
+                expected=f"at most {self.capacity - self.length} more tokens",
+                where="the KV cache",
+                todo="Ask for a larger capacity or a shorter text.",
+            )
+        self.capacity = max(need, 2 * self.capacity)
+        for layer in self.layers:
+            slots = self.capacity if layer.window is None else min(self.capacity, layer.window)
+            if slots > layer.k.shape[2]:
+                layer.k, layer.v = (_grown(t, slots, layer.kept) for t in (layer.k, layer.v))
+
+    def append(
+        self, layer: int, k: Float[Tensor, "B K T Dh"], v: Float[Tensor, "B K T Dh"]
+    ) -> tuple[Float[Tensor, "B K S Dh"], Float[Tensor, "B K S Dh"], int]:
+        """Store one layer's new keys and values; returns what their queries read, and the first key's position."""
+        return self.layers[layer].append(k, v)
+
+    def keys(self, layer: int) -> Float[Tensor, "B K S Dh"]:
+        """The stored keys of one layer: all positions, or the last `window` of a windowed layer."""
+        held = self.layers[layer]
+        return held.k[:, :, : held.kept]
+
+    def values(self, layer: int) -> Float[Tensor, "B K S Dh"]:
+        """The stored values of one layer."""
+        held = self.layers[layer]
+        return held.v[:, :, : held.kept]
+
+    def extent(self, layer: int) -> Extent:
+        return Extent(self.layers[layer].start, self.layers[layer].end)
+
+    def fork(self) -> KVCache:
+        """An independent copy: what is appended to one is not seen by the other."""
+        copies = []
+        for layer in self.layers:
+            copy = LayerCache(layer.k.clone(), layer.v.clone(), layer.window)
+            copy.start, copy.end = layer.start, layer.end
+            copies.append(copy)
+        return KVCache(copies, self.capacity, self.growable)
+
+    def can_truncate(self, length: int) -> bool:
+        """Whether every layer still holds what a query at position `length` reads; always so for 0."""
+        return length == 0 or all(
+            layer.start == 0 or layer.start <= max(0, length - (layer.window or 0) + 1) for layer in self.layers
+        )
+
+    def truncate(self, length: int) -> None:
+        """Forget positions from `length` on. CapacityError when a windowed layer has evicted what they would need."""
+        assert 0 <= length <= self.length
+        if not self.can_truncate(length):
+            raise CapacityError(
+                f"position {length} cannot be restored: a windowed layer keeps only its last positions",
+                where="the KV cache",
+                todo="Run the first tokens again.",
+            )
+        for layer in self.layers:
+            layer.end = length
+            layer.start = min(layer.start, length)
+
+
+def _grown(old: Tensor, slots: int, kept: int) -> Tensor:
+    new = old.new_empty(*old.shape[:2], slots, old.shape[3])
+    new[:, :, :kept] = old[:, :, :kept]
+    return new

@@ -1,0 +1,123 @@
+"""Choosing the next token: filters over the full vocabulary in a stated order, a draw seeded by (seed, position)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Float64
+
+from lmcore.errors import InputError
+
+Logits = Float[np.ndarray, " V"]
+Probs = Float64[np.ndarray, " V"]
+
+
+class Stage(NamedTuple):
+    """One filter of the sampler: how many tokens it left, and the probability it took from those before it."""
+
+    name: str
+    kept: int
+    removed_mass: float
+
+
+class Distribution(NamedTuple):
+    """`raw` is softmax(logits); `probs` is what is drawn from, after every stage; both (V,) in float64, sums one."""
+
+    raw: Probs
+    probs: Probs
+    stages: tuple[Stage, ...]
+
+
+def softmax(logits: Logits) -> Probs:
+    """`exp(z - max z) / sum`, in float64."""
+    shifted = np.exp(logits.astype(np.float64) - float(logits.max()))
+    return shifted / shifted.sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """Temperature, top-k, top-p, min-p, each on what the one before left, renormalised (the order of `transformers`).
+
+    - `temperature` t: logits / t; 0 is greedy, all mass on the largest logit (the lowest id of equals).
+    - `top_k` = k: the k most probable tokens stay; 0 is off. Ties at the k-th place stay.
+    - `top_p` = p: the smallest set of most probable tokens whose mass reaches p stays (Holtzman et al. 2020, nucleus).
+    - `min_p` = m: tokens with at least m times the largest probability stay (Nguyen et al. 2024).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("temperature", self.temperature, 0 <= self.temperature < float("inf"), "0 (greedy) or more"),
+            ("top_k", self.top_k, self.top_k >= 0, "0 (off) or more"),
+            ("top_p", self.top_p, 0 < self.top_p <= 1, "more than 0 and at most 1 (off)"),
+            ("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 (off) to 1"),
+        )
+        for name, value, good, expected in checks:
+            if not good:
+                raise InputError(f"{name} is {value!r}", expected=expected, where="the sampler")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def distribution(self, logits: Logits) -> Distribution:
+        """The distribution of the model and the one the sampler draws from, with what each filter removed."""
+        finite = np.isfinite(logits) | np.isneginf(logits)
+        if not finite.all() or not np.isfinite(logits).any():
+            raise InputError(
+                f"{int((~finite).sum())} logits are NaN or infinite",
+                expected="finite logits",
+                where="the model's output",
+            )
+        raw = softmax(logits)
+        if self.greedy:
+            probs = np.zeros_like(raw)
+            probs[int(logits.argmax())] = 1.0
+            return Distribution(raw, probs, (Stage("greedy", 1, float(1 - raw[int(logits.argmax())])),))
+        probs = softmax(logits.astype(np.float64) / self.temperature)
+        stages = [Stage("temperature", int(np.count_nonzero(probs)), 0.0)] if self.temperature != 1 else []
+        for name, on, keep in (
+            ("top-k", self.top_k > 0, self._top_k),
+            ("top-p", self.top_p < 1, self._top_p),
+            ("min-p", self.min_p > 0, self._min_p),
+        ):
+            if on:
+                kept = np.where(keep(probs), probs, 0.0)
+                mass = float(kept.sum())
+                probs = kept / mass
+                stages.append(Stage(name, int(np.count_nonzero(probs)), max(0.0, 1 - mass)))
+        return Distribution(raw, probs, tuple(stages))
+
+    def _top_k(self, probs: Probs) -> np.ndarray:
+        k = min(self.top_k, probs.size)
+        return probs >= np.partition(probs, probs.size - k)[probs.size - k]
+
+    def _top_p(self, probs: Probs) -> np.ndarray:
+        order = np.argsort(-probs, kind="stable")
+        before = np.cumsum(probs[order]) - probs[order]
+        keep = np.zeros(probs.shape, dtype=bool)
+        keep[order[before < self.top_p]] = True
+        return keep
+
+    def _min_p(self, probs: Probs) -> np.ndarray:
+        return probs >= self.min_p * probs.max()
+
+    def choose(self, logits: Logits, *, seed: int, position: int) -> int:
+        """The token id at this position: the same for the same logits, seed and position, whatever was drawn before."""
+        if self.greedy:
+            return int(logits.argmax())
+        return draw(self.distribution(logits).probs, seed=seed, position=position)
+
+
+def draw(probs: Probs, *, seed: int, position: int) -> int:
+    """Inverse-CDF draw from `probs` with a uniform number that depends on (seed, position) alone."""
+    point = np.random.default_rng((seed, position)).random()
+    cumulative = np.cumsum(probs)
+    chosen = int(np.searchsorted(cumulative, point * cumulative[-1], side="right"))
+    return min(chosen, int(np.flatnonzero(probs)[-1]))
