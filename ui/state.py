@@ -81,7 +81,8 @@ def integer(key: str, default: int, low: int, high: int) -> int:
     given = st.query_params.get(key)
     if given is None:
         return default
-    if given.isascii() and given.removeprefix("-").isdigit() and low <= int(given[:12]) <= high:
+    digits = given.removeprefix("-")
+    if given.isascii() and digits.isdigit() and len(digits) < 10 and low <= int(given) <= high:
         return int(given)
     _ignored(key, given, f"a whole number from {low} to {high}")
     return default
