@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from lmcore.errors import Cancelled, CheckpointError, InputError, LmcoreError
+from lmcore.errors import Cancelled, InputError, LmcoreError
 from ui import guard, state
 from ui.job import Job
 from ui.lru import ByteLRU
@@ -205,16 +205,10 @@ def _load(choice: state.Choice, say: Callable[[str], bool]) -> Opened:
 
 def _load_now(choice: state.Choice, key: Hashable, say: Callable[[str], bool]) -> Opened:
     from lmcore.checkpoint import load_pretrained
-    from lmcore.device import devices
+    from lmcore.device import pick_device
 
     device, dtype = _device_and_dtype(choice)
-    if device not in devices():
-        raise CheckpointError(
-            f"there is no {device} device",
-            expected="one of " + ", ".join(devices()),
-            where="this machine",
-            todo="Choose another device in the sidebar.",
-        )
+    pick_device(device)
 
     def progress(done: int, total: int, what: str) -> None:
         if not say(f"{what}: {done} of {total}" if total else what):

@@ -105,7 +105,7 @@ def fresh_server(browser: Browser, tmp_path: Path) -> Iterator[Server]:
 def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
     """open_page(path="attention", server=None, size=DESKTOP, scheme="light", model="Built-in tiny model", **query)
 
-    A page in a browser context of its own (its own session, cache and storage), settled. `model=None` leaves the default.
+    A page in a browser context of its own (own session, cache and storage), settled; `model=None` leaves the default.
     When the test ends, console errors and requests that left this machine fail it.
     """
     contexts, problems = [], []
@@ -122,6 +122,7 @@ def open_page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Open
     ) -> Page:
         if server is None:
             server = request.getfixturevalue("server")
+        assert server is not None
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if scheme == "dark" else "light",
@@ -164,7 +165,8 @@ def settle(page: Page) -> None:
     page.wait_for_function(
         """() => {
             const app = document.querySelector("[data-testid='stApp']");
-            return app.dataset.testScriptState === "notRunning" && !document.querySelector("[data-testid='stSkeleton']");
+            const waiting = document.querySelector("[data-testid='stSkeleton']");
+            return app.dataset.testScriptState === "notRunning" && !waiting;
         }""",
         timeout=SETTLE_MS,
     )

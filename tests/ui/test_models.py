@@ -10,7 +10,7 @@ from threading import Barrier, Thread
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lmcore.errors import CheckpointError
+from lmcore.errors import InputError
 from ui import models, state
 from ui.models import Opened
 
@@ -22,7 +22,9 @@ def open_builtin(dtype: str = "float32") -> Opened:
 
 
 def test_importing_the_ui_leaves_torch_unloaded():
-    code = "import sys; import ui.shell, ui.runs, ui.page, ui.components; print([m for m in sys.modules if m == 'torch'])"
+    code = (
+        "import sys; import ui.shell, ui.runs, ui.page, ui.components; print([m for m in sys.modules if m == 'torch'])"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -116,7 +118,7 @@ def test_missing_device_is_refused_with_those_there_are():
     from lmcore.device import devices
 
     missing = next(device for device in ("mps", "cuda") if device not in devices())
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(InputError) as caught:
         models._load(state.Choice(state.BUILTIN, "builtin", missing), lambda line: True)
     assert "cpu" in caught.value.expected
 
