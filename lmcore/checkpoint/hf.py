@@ -1,0 +1,208 @@
+"""Folders as Hugging Face writes them: the config, which files hold the weights, and their checked headers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lmcore.checkpoint.sources import PICKLE_TODO
+from lmcore.checkpoint.tensorfile import LFS_MARK, TORCH_DTYPES, Entry, TensorFile, open_regular
+from lmcore.config import ModelConfig
+from lmcore.errors import CheckpointError, ConfigError
+from lmcore.families import config_from_hf
+
+MAX_JSON_BYTES = 64 * 2**20
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+_SHARD = re.compile(r"(?P<stem>.*)-(?P<index>\d+)-of-(?P<count>\d+)\.safetensors")
+
+
+class Weights(NamedTuple):
+    """The weight files of a folder, open: which file holds which tensor, and what was odd about them."""
+
+    tensors: Mapping[str, tuple[TensorFile, Entry]]
+    notes: tuple[str, ...]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a user's file. Raises CheckpointError with file and line."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_JSON_BYTES:
+            raise CheckpointError(
+                f"{path.name} has {size:,} bytes", expected=f"at most {MAX_JSON_BYTES:,}", where=str(path)
+            )
+        data = file.read(MAX_JSON_BYTES)
+    if not data.strip():
+        raise CheckpointError(
+            f"{path.name} is empty", expected="a JSON object", where=str(path), todo="Download it again."
+        )
+    if data.startswith(LFS_MARK):
+        raise CheckpointError(f"{path.name} is a Git LFS pointer", where=str(path), todo="Run `git lfs pull`.")
+    try:
+        value = json.loads(data.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise CheckpointError(
+            f"{path.name} is not JSON ({error.msg}, line {error.lineno}, column {error.colno})",
+            expected="a JSON object",
+            where=str(path),
+            todo="Download it again.",
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path.name} is not JSON ({str(error)[:80]})", where=str(path)) from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path.name} holds a {type(value).__name__}", expected="a JSON object", where=str(path))
+    return value
+
+
+def read_config(folder: Path) -> tuple[ModelConfig, str, tuple[str, ...]]:
+    """The config of a folder, its `model_type`, and notes. Raises CheckpointError or ConfigError; runs no code."""
+    path = folder / "config.json"
+    if not path.exists():
+        if (folder / "adapter_config.json").exists():
+            base = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
+            raise CheckpointError(
+                "this is an adapter (adapter_config.json), not a whole model",
+                expected="config.json and all weights",
+                where=str(folder),
+                todo=f"Merge it into its base model ({str(base)[:80]}) and load the result.",
+            )
+        raise CheckpointError(
+            "config.json is not in the folder", expected="config.json beside the weights", where=str(folder)
+        )
+    raw = read_json(path)
+    method = raw.get("quantization_config")
+    if method:
+        name = str(method.get("quant_method") if isinstance(method, dict) else method)[:40]
+        raise CheckpointError(
+            f"the weights are quantised with {name!r} (quantization_config)",
+            expected="float32, bfloat16 or float16 weights, or a GGUF file",
+            where=str(path),
+            todo="Load the unquantised model.",
+        )
+    notes: list[str] = []
+    if raw.get("auto_map"):
+        notes.append("auto_map names Python code in the folder: it was not run, the architecture is lmcore's own")
+    try:
+        cfg, assumed = config_from_hf(raw, str(path))
+    except ConfigError as error:
+        if raw.get("auto_map"):
+            error.todo = "The model needs its own code (auto_map), which is never run here."
+        raise
+    return cfg, str(raw["model_type"]), (*assumed, *notes)
+
+
+def open_weights(folder: Path, only: str | None, stack: ExitStack) -> Weights:
+    """The weights of a folder, every header checked, kept open until `stack` closes.
+
+    Order as in `transformers`: `only` when given, model.safetensors, the index; else a complete set of shards.
+    """
+    notes: list[str] = []
+    weight_map: Mapping[str, str] = {}
+    if only is not None or (folder / SINGLE).exists():
+        names = [only or SINGLE]
+    elif (folder / INDEX).exists():
+        weight_map = _weight_map(folder / INDEX)
+        names = sorted(set(weight_map.values()))
+    else:
+        names = _unlisted_shards(folder)
+        notes.append(f"{INDEX} is not there: all {len(names)} shards were read")
+    absent = [name for name in names if not (folder / name).exists()]
+    if absent:
+        raise CheckpointError(
+            f"{len(absent)} of {len(names)} weight files are missing: {', '.join(absent[:6])}",
+            expected=f"all files that {INDEX} lists",
+            where=str(folder),
+            todo="Download them.",
+        )
+    tensors: dict[str, tuple[TensorFile, Entry]] = {}
+    for name in names:
+        file = stack.enter_context(TensorFile(_inside(folder, name)))
+        for entry in file.entries.values():
+            if entry.name in tensors:
+                other = tensors[entry.name][0].path.name
+                raise CheckpointError(
+                    f"tensor {entry.name} is in both {other} and {name}", expected="one", where=str(folder)
+                )
+            tensors[entry.name] = (file, entry)
+    moved = [name for name, file in weight_map.items() if name in tensors and tensors[name][0].path.name != file]
+    if moved:
+        notes.append(f"{INDEX} names the wrong file for {', '.join(moved[:4])}; the tensor was found in another")
+    return Weights(tensors, tuple(notes))
+
+
+def refuse_packed(name: str, entry: Entry, where: str) -> None:
+    """Raise CheckpointError for a tensor whose numbers are no plain floats."""
+    if entry.dtype not in TORCH_DTYPES:
+        raise CheckpointError(
+            f"tensor {name} is stored as {entry.dtype}, a quantised format",
+            expected="one of " + ", ".join(TORCH_DTYPES),
+            where=where,
+            todo="Load the unquantised model, or a GGUF file of it.",
+        )
+
+
+def _weight_map(path: Path) -> Mapping[str, str]:
+    """Which file holds which tensor; each file a plain name, so that no entry leads out of the folder."""
+    weight_map = read_json(path).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{path.name} has no weight_map", expected="tensor names and files", where=str(path))
+    for tensor, file in weight_map.items():
+        plain = isinstance(file, str) and file.endswith(".safetensors") and not set(file) & set("/\\:\0")
+        if not plain:
+            kind = "a pickle" if str(file).endswith((".bin", ".pt", ".pth")) else "not a plain file name"
+            raise CheckpointError(
+                f"{path.name} puts tensor {tensor[:80]} into {str(file)[:80]!r}, {kind}",
+                expected="a .safetensors file of the same folder",
+                where=str(path),
+                todo="Do not trust this folder: nothing outside it was read.",
+            )
+    return weight_map
+
+
+def _unlisted_shards(folder: Path) -> list[str]:
+    """All shards of a folder that has lost its index. Raises CheckpointError when there is no complete set."""
+    names = sorted(path.name for path in folder.iterdir())
+    shards = [match for name in names if (match := _SHARD.fullmatch(name))]
+    counts = {(match["stem"], int(match["count"])) for match in shards}
+    if len(counts) == 1:
+        stem, count = counts.pop()
+        have = {int(match["index"]) for match in shards}
+        if have == set(range(1, count + 1)):
+            return [match.string for match in shards]
+        raise CheckpointError(
+            f"{count - len(have)} of {count} weight files {stem}-... are missing, and so is {INDEX}",
+            expected="all of them",
+            where=str(folder),
+            todo="Download them.",
+        )
+    pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+    if pickles:
+        raise CheckpointError(
+            f"the weights are only there as a pickle ({pickles[0]})",
+            expected=SINGLE,
+            where=str(folder),
+            todo=PICKLE_TODO,
+        )
+    raise CheckpointError(
+        "there are no weights in the folder", expected=f"{SINGLE} or {INDEX} with its files", where=str(folder)
+    )
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file of the folder. A link may lead to that folder, or to the `blobs` of its hub cache."""
+    path = folder / name
+    real, home = path.resolve(), folder.resolve()
+    allowed = {home, home.parent.parent / "blobs"} if home.parent.name == "snapshots" else {home}
+    if real.parent not in allowed:
+        raise CheckpointError(
+            f"{name} is a link that leads out of the folder",
+            expected="a file of the folder",
+            where=str(folder),
+            todo="Copy the file there.",
+        )
+    return path
