@@ -96,9 +96,8 @@ def import_torch() -> None:
             return
         import torch
 
-        import lmcore.checkpoint
-        import lmcore.model
-        import lmcore.tokenizer  # noqa: F401
+        import lmcore.checkpoint.load
+        import lmcore.decode  # noqa: F401
 
         cores = os.cpu_count() or 1
         torch.set_num_threads(min(torch.get_num_threads(), max(2, cores // 2)))
@@ -211,7 +210,7 @@ def _load_now(choice: state.Choice, key: Hashable, say: Callable[[str], bool]) -
     pick_device(device)
 
     def progress(done: int, total: int, what: str) -> None:
-        if not say(f"{what}: {done} of {total}" if total else what):
+        if not say(f"{what}: {100 * done // total} %" if done < total else what):
             raise Cancelled("nobody waits for this model any more")
 
     source = choice.source if choice.label != state.TYPED else Path(choice.source).expanduser()

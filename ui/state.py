@@ -69,7 +69,7 @@ def controls() -> None:
     label = st.selectbox("Model", models, key="model", bind="query-params", filter_mode=None)
     if label == TYPED:
         st.text_input("Path", key="path", bind="query-params", placeholder="a folder, or a .gguf file")
-    st.text_area("Prompt", EXAMPLE_PROMPT, key="prompt", bind="query-params", height=96, max_chars=MAX_PROMPT_CHARS)
+    st.text_area("Prompt", EXAMPLE_PROMPT, key="prompt", bind="query-params", height=116, max_chars=MAX_PROMPT_CHARS)
     left, right = st.columns(2)
     left.selectbox("Device", DEVICES, key="device", bind="query-params", filter_mode=None)
     right.selectbox("dtype", DTYPES, key="dtype", bind="query-params", filter_mode=None)
