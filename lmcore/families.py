@@ -158,6 +158,13 @@ def _llama(read: _Reader) -> ModelConfig:
         )
     # Layers are listed one by one in the config: a bound keeps a hostile number from filling the memory.
     n_layers, bias = read.integer("num_hidden_layers", most=10_000), read.flag("attention_bias")
+    n_kv_heads = read.integer("num_key_value_heads", n_heads)
+    if n_heads % n_kv_heads:
+        raise ConfigError(
+            f"num_attention_heads {n_heads} is no multiple of num_key_value_heads {n_kv_heads}",
+            expected="a multiple, since each KV head serves equally many query heads",
+            where=f"{read.where}, field num_key_value_heads",
+        )
     return ModelConfig(
         vocab_size=read.integer("vocab_size"),
         d_model=d_model,
@@ -165,7 +172,7 @@ def _llama(read: _Reader) -> ModelConfig:
         max_positions=read.integer("max_position_embeddings", 2048),
         attention=GroupedQuery(
             n_heads=n_heads,
-            n_kv_heads=read.integer("num_key_value_heads", n_heads),
+            n_kv_heads=n_kv_heads,
             head_dim=head_dim,
             scale=head_dim**-0.5,
             qkv_bias=bias,

@@ -46,15 +46,18 @@ class Plan(NamedTuple):
 
     cfg: ModelConfig
     rows: tuple[tuple[str, tuple[str, ...], Transform | None], ...]
+    ignored: tuple[str, ...]
     unused: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
     def mapped(self) -> tuple[Mapped, ...]:
-        return tuple(
+        """The rows as the report shows them; a tensor that is known and not needed becomes nothing."""
+        known = tuple(
             Mapped(source, targets, transform.__name__.replace("_", " ") if transform else "as it is")
             for source, targets, transform in self.rows
         )
+        return known + tuple(Mapped(source, (), "not needed") for source in self.ignored)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +137,7 @@ def plan(cfg: ModelConfig, found: Mapping[str, Shape], rules: tuple[Rule, ...], 
     shapes = param_shapes(cfg)
     rows: list[tuple[str, tuple[str, ...], Transform | None]] = []
     owner: dict[str, str] = {}
-    unused = []
+    unused, ignored = [], []
     for name, rule in expanded.items():
         if rule is None or any(target not in shapes for target in rule.targets):
             unused.append(name)
@@ -149,6 +152,8 @@ def plan(cfg: ModelConfig, found: Mapping[str, Shape], rules: tuple[Rule, ...], 
             owner[target] = name
         if rule.targets:
             rows.append((name, rule.targets, rule.transform))
+        else:
+            ignored.append(name)
     missing = [name for name in shapes if name not in owner]
     _refuse_packed(unused, where)
     if missing:
@@ -159,7 +164,9 @@ def plan(cfg: ModelConfig, found: Mapping[str, Shape], rules: tuple[Rule, ...], 
             todo=_why_missing(missing, unused),
         )
     _refuse_homeless_biases(unused, expanded, shapes, where)
-    return Plan(cfg, tuple(rows), tuple(unused), tuple(notes))
+    if unused:
+        notes.append(f"{len(unused)} tensors of the file are used for nothing: {_some(unused)}")
+    return Plan(cfg, tuple(rows), tuple(ignored), tuple(unused), tuple(notes))
 
 
 def _shapes_after(name: str, shape: Shape, rule: Rule, cfg: ModelConfig, where: str) -> list[Shape]:
