@@ -80,7 +80,8 @@ class Sampler:
             probs = np.zeros_like(raw)
             probs[int(logits.argmax())] = 1.0
             return Distribution(raw, probs, (Stage("greedy", 1, float(1 - raw[int(logits.argmax())])),))
-        probs = softmax(logits.astype(np.float64) / self.temperature)
+        with np.errstate(over="ignore"):
+            probs = softmax((logits.astype(np.float64) - float(logits.max())) / self.temperature)
         stages = [Stage("temperature", int(np.count_nonzero(probs)), 0.0)] if self.temperature != 1 else []
         for name, on, keep in (
             ("top-k", self.top_k > 0, self._top_k),

@@ -1,0 +1,126 @@
+"""The decoder: steps, rewinding, forced tokens, capacity, and two of them on one model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmcore.costs import kv_cache_bytes
+from lmcore.decode import Decoder
+from lmcore.errors import CapacityError, InputError
+from lmcore.families import config_from_hf
+from lmcore.model import Transformer
+from lmcore.sampling import Sampler
+from tests.lmcore.tiny import BASE, hf_llama, ours, refill, tiny_tokens
+
+SAMPLER = Sampler(temperature=1.3, top_k=40)
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return ours(hf_llama("gqa"))
+
+
+def windowed() -> Transformer:
+    cfg, _ = config_from_hf({"model_type": "llama"} | BASE)
+    model = Transformer(cfg.changed(window=4, layer_types=("sliding",) * 3))
+    refill(model)
+    return model
+
+
+def run(decoder: Decoder, n: int) -> list[int]:
+    return [decoder.step().token for _ in range(n)]
+
+
+def test_rewind_and_step_gives_the_same(model: Transformer) -> None:
+    decoder = Decoder(model, tiny_tokens()[0].tolist(), SAMPLER, seed=5)
+    first = run(decoder, 10)
+    logits = decoder.steps[6].logits
+    decoder.rewind(3)
+    assert decoder.cache.length == decoder.steps[2].cache_length
+    assert run(decoder, 7) == first[3:]
+    np.testing.assert_allclose(decoder.steps[6].logits, logits, atol=1e-5)
+    decoder.rewind(0)
+    assert run(decoder, 10) == first
+
+
+def test_rewind_past_a_window_runs_the_text_again() -> None:
+    decoder = Decoder(windowed(), tiny_tokens()[0].tolist(), SAMPLER, seed=5)
+    first = run(decoder, 10)
+    decoder.rewind(2)
+    again = decoder.step()
+    assert again.forward_tokens == 14
+    assert again.token == first[2]
+    assert run(decoder, 7) == first[3:]
+
+
+def test_steps_account_for_the_cache(model: Transformer) -> None:
+    """n new tokens after T leave T + n - 1 in the cache; bytes are the calculator's."""
+    decoder = Decoder(model, tiny_tokens()[0].tolist(), SAMPLER)
+    for n in range(1, 6):
+        step = decoder.step()
+        assert step.cache_length == 12 + n - 1
+        assert step.position == 12 + n - 1
+        assert step.forward_tokens == (12 if n == 1 else 1)
+        assert step.used_bytes == sum(kv_cache_bytes(model.cfg, context=step.cache_length, itemsize=4))
+
+
+def test_chunked_prefill_gives_the_same(model: Transformer) -> None:
+    whole = Decoder(model, tiny_tokens()[0].tolist(), SAMPLER, seed=2)
+    parts = Decoder(model, tiny_tokens()[0].tolist(), SAMPLER, seed=2, chunk=5)
+    assert run(whole, 6) == run(parts, 6)
+
+
+def test_a_forced_token_is_taken_and_marked(model: Transformer) -> None:
+    decoder = Decoder(model, [1, 2, 3], SAMPLER)
+    step = decoder.step(force=7)
+    assert step.forced
+    assert decoder.tokens == (1, 2, 3, 7)
+    fresh = Decoder(model, [1, 2, 3, 7], SAMPLER)
+    np.testing.assert_allclose(decoder.step().logits, fresh.step().logits, atol=1e-5)
+
+
+def test_two_decoders_never_meet(model: Transformer) -> None:
+    alone = run(Decoder(model, [5, 6], SAMPLER, seed=1), 8)
+    one, other = Decoder(model, [5, 6], SAMPLER, seed=1), Decoder(model, [9, 1, 3], SAMPLER, seed=1)
+    mixed = []
+    for _ in range(8):
+        mixed.append(one.step().token)
+        other.step()
+    assert mixed == alone
+
+
+def test_a_full_cache_refuses_and_stays_as_it_was(model: Transformer) -> None:
+    decoder = Decoder(model, [1, 2, 3], SAMPLER, capacity=4)
+    run(decoder, 2)
+    before = decoder.cache.keys(0).clone()
+    with pytest.raises(CapacityError, match="5 positions do not fit into a cache of 4"):
+        decoder.step()
+    assert len(decoder.steps) == 2
+    assert bool((decoder.cache.keys(0) == before).all())
+
+
+def test_growing_keeps_what_was_there(model: Transformer) -> None:
+    small = Decoder(model, [1, 2, 3], SAMPLER, seed=4)
+    large = Decoder(model, [1, 2, 3], SAMPLER, seed=4, capacity=200)
+    assert run(small, 60) == run(large, 60)
+    assert small.cache.capacity < 200
+
+
+def test_forks_are_independent(model: Transformer) -> None:
+    decoder = Decoder(model, [1, 2, 3], SAMPLER)
+    run(decoder, 2)
+    copy = decoder.cache.fork()
+    before = copy.keys(1).clone()
+    run(decoder, 2)
+    assert copy.length == 4
+    assert bool((copy.keys(1) == before).all())
+
+
+def test_an_empty_prompt_and_a_foreign_token_are_refused(model: Transformer) -> None:
+    with pytest.raises(InputError, match="no tokens"):
+        Decoder(model, [], SAMPLER)
+    with pytest.raises(InputError, match="96"):
+        Decoder(model, [96], SAMPLER).step()
+    with pytest.raises(InputError, match="forced"):
+        Decoder(model, [1], SAMPLER).step(force=96)
