@@ -46,12 +46,14 @@ def cache_payload(
     capacity: int | None = None,
     allocated_bytes: int | None = None,
     windows: Sequence[int | None] = (),
+    url: str | None = None,
 ) -> bytes:
     """The payload of the cache component, with all steps so far, so that moving through them sends nothing.
 
     `lengths`: (L, K, S) float32, the length of each stored key vector (`key_lengths`). `pieces`: the parts of the
     tokens at these S positions or more. `fills`: the cache after prefill, then after each step. `windows`: the window
     of each layer, None for a full one; positions that have left it are drawn as such.
+    `url`: the name in the address under which the chosen step stands, shared with the decode component.
     At most 1 MiB of lengths (from there on pooled by maximum over `pooled` positions), 60 bytes a token, 40 a step.
     """
     layers, heads, held = lengths.shape
@@ -73,6 +75,7 @@ def cache_payload(
         "capacity": capacity,
         "allocated": allocated_bytes,
         "windows": list(windows),
+        "url": url,
     }
     return pack(meta, values)
 

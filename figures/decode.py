@@ -57,7 +57,8 @@ def step_view(
     ids = likely[np.lexsort((likely, -raw[likely]))]
     if token not in ids:
         ids = np.append(ids, token)
-    rest = (max(0.0, float(raw.sum() - raw[ids].sum())), max(0.0, float(probs.sum() - probs[ids].sum())))
+    others = np.ones(raw.shape, bool)
+    others[ids] = False
     return StepView(
         token=token,
         position=position,
@@ -70,8 +71,8 @@ def step_view(
         rank=int((raw > raw[token]).sum()),
         kept=int((probs > 0).sum()),
         vocab_size=raw.size,
-        rest=rest,
-        stages=tuple(stages),
+        rest=(float(raw[others].sum()), float(probs[others].sum())),
+        stages=_stages(stages, raw.size),
     )
 
 
@@ -81,10 +82,12 @@ def decode_payload(
     *,
     piece: Callable[[int], bytes],
     parts: Callable[[int], Parts],
+    url: str | None = None,
 ) -> bytes:
     """The payload of the decode component: all steps so far, so that moving through them sends nothing.
 
     `prompt`: the parts of the prompt's tokens. `piece` and `parts`: the bytes and the parts of a token id.
+    `url`: the name in the address under which the chosen step stands, shared with the cache component.
     About 60 bytes a prompt token; a step takes 12 x (TOP + 1) bytes and at most some 1.2 kB of text.
     """
     width = max((step.ids.size for step in steps), default=0)
@@ -95,6 +98,7 @@ def decode_payload(
         raw[row, : step.ids.size], probs[row, : step.ids.size] = step.raw, step.probs
     texts = streamed([piece(step.token) for step in steps])
     meta = {
+        "url": url,
         "prompt": list(prompt),
         "steps": [_step(step, text, waiting) for step, (text, waiting) in zip(steps, texts, strict=True)],
         "vocabulary": {str(token): parts(token) for token in np.unique(ids[ids >= 0]).tolist()},
@@ -110,6 +114,14 @@ def streamed(pieces: Sequence[bytes]) -> list[tuple[str, int]]:
     """
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     return [(decoder.decode(piece), len(decoder.getstate()[0])) for piece in pieces]
+
+
+def _stages(stages: Sequence[tuple[str, int, float]], vocab_size: int) -> tuple[tuple[str, int, float], ...]:
+    """The stages, with no mass removed where no token was: what is left there is the rounding of a sum."""
+    before = [vocab_size, *(kept for _, kept, _ in stages)]
+    return tuple(
+        (label, kept, mass if kept < had else 0.0) for (label, kept, mass), had in zip(stages, before, strict=False)
+    )
 
 
 def _step(step: StepView, text: str, waiting: int) -> dict[str, object]:

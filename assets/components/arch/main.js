@@ -49,7 +49,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
       read(state.block);
     };
     trace.replaceChildren(traceTitle(meta, last, view, move), figure, reading);
-    trace.classList.toggle("beside", place.from >= 190);
+    trace.classList.toggle("beside", place.from >= 170);
+    trace.style.setProperty("--title-width", `${place.from - 62}px`);
   }
 
   function draw() {

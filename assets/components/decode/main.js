@@ -1,0 +1,148 @@
+// Decoding step by step: the tokens so far, and for the step looked at the distribution before and after the sampler.
+
+const NEEDLE_HEIGHT = 22;
+
+export default function ({ data, parentElement, setTriggerValue }) {
+  const host = parentElement.querySelector(".gb");
+  const run = readRun(data);
+  const last = run.steps.length - 1;
+  const state = mounted(parentElement, () => ({ step: stepFromUrl(run.url), last, stop: null }));
+  state.stop?.();
+  // A step made, taken back or made anew is looked at; otherwise the one that was chosen stays.
+  if (state.step >= last || state.last !== last) state.step = null;
+  state.last = last;
+
+  const now = () => (state.step === null ? last : state.step);
+  const strip = chipStrip([...run.prompt, ...run.steps.map((step) => run.tokenParts(step.token))], "prompt and generated tokens", (position) =>
+    setStep(position - run.prompt.length),
+  );
+  run.prompt.forEach((_, position) => strip.node.children[position].classList.add("given"));
+  const parts = decodeElements(host, strip.node, run, last);
+
+  function setStep(step, tell = true) {
+    const wanted = Math.max(0, Math.min(last, step));
+    state.step = wanted === last ? null : wanted;
+    if (tell && run.url) viewToUrl({ [run.url]: state.step });
+    draw();
+  }
+
+  function draw() {
+    const index = now();
+    const step = run.steps[index];
+    const current = step ? run.prompt.length + index : run.prompt.length - 1;
+    if (current >= 0) strip.update({ current: step ? current : -1, needle: (position) => chosenNeedle(run, position) });
+    [...strip.node.children].forEach((chip, position) => chip.classList.toggle("later", step !== undefined && position > current));
+    if (state.step === null) strip.node.scrollTop = strip.node.scrollHeight;
+    parts.range.value = Math.max(0, index);
+    parts.stepName.replaceChildren(...stepInWords(run, step, index, last));
+    parts.range.setAttribute("aria-valuetext", parts.stepName.textContent);
+    parts.text.replaceChildren(...textSoFar(run, index));
+    parts.text.scrollTop = parts.text.scrollHeight;
+    parts.body.hidden = !step;
+    if (!step) return;
+    parts.table.replaceChildren(distributionTable(step, run.vocabulary, (token) => setTriggerValue("choose", { step: index, token })));
+    parts.stages.replaceChildren(stageList(step));
+    drawTimes(index);
+  }
+
+  function drawTimes(index) {
+    const width = Math.floor(parts.times.clientWidth);
+    if (!width) return;
+    const figure = timesFigure(run.steps, index, width, setStep);
+    parts.times.replaceChildren(figure);
+    const scale = figure.dataset.scale === "log" ? "milliseconds, log scale" : "milliseconds";
+    const decode = run.steps.slice(1);
+    const median = decode.length > 1 ? ` The median decode step took ${decimals(medianTime(decode), 1)} ms.` : "";
+    parts.timesNote.textContent = `${scale}; across: steps.${median}`;
+  }
+
+  parts.range.oninput = () => setStep(Number(parts.range.value));
+  draw();
+  whenFontsLoad(draw);
+  const stops = [onWidth(host, draw)];
+  if (run.url) stops.push(onView(run.url, (step) => step !== state.step && setStep(step ?? last, false)));
+  state.stop = () => stops.forEach((stop) => stop());
+  return () => {
+    state.stop();
+    unmount(parentElement);
+  };
+}
+
+function readRun(data) {
+  const { meta, arrays } = unpack(data);
+  const [ids, raw, after] = arrays;
+  const width = ids.shape[1];
+  const steps = meta.steps.map((step, row) => ({
+    ...step,
+    listed: Array.from({ length: step.listed }, (_, k) => {
+      const at = row * width + k;
+      return { token: ids.data[at], raw: raw.data[at], after: after.data[at] };
+    }),
+  }));
+  return { ...meta, steps, tokenParts: (token) => meta.vocabulary[token] ?? [] };
+}
+
+function stepFromUrl(name) {
+  const step = name ? Number.parseInt(viewFromUrl([name])[name], 10) : NaN;
+  return Number.isInteger(step) && step >= 0 ? step : null;
+}
+
+// How probable the model held the token that was chosen; nothing under the prompt's own tokens.
+function chosenNeedle(run, position) {
+  const step = run.steps[position - run.prompt.length];
+  if (!step) return { kind: "none" };
+  const { raw } = step.listed.find((entry) => entry.token === step.token);
+  return { kind: "loss", height: Math.max(1, raw * NEEDLE_HEIGHT), title: `probability ${decimals(raw, 4)}` };
+}
+
+function stepInWords(run, step, index, last) {
+  if (!step) return [run.prompt.length ? "no step yet" : "the prompt is empty"];
+  const tokens = `${groupDigits(step.forward)} token${step.forward === 1 ? "" : "s"}`;
+  const forward = index ? `forward of ${tokens}` : `prefill of ${tokens}`;
+  const bold = (text) => element("b", { class: "number" }, text);
+  return [`step ${index} of ${last}: `, bold(timeText(step)), ` for a ${forward}, then ${step.forced ? "by hand" : "drawn"} for position ${step.position}: `, tokenText(run.tokenParts(step.token))];
+}
+
+// The generated text up to this step. A character that is spread over tokens appears when its last byte is there.
+function textSoFar(run, index) {
+  const made = run.steps.slice(0, index + 1);
+  const text = element("span", { class: "said" }, made.map((step) => step.text).join(""));
+  const waiting = made.at(-1)?.waiting ?? 0;
+  const bytes = waiting === 1 ? "1 byte waits" : `${waiting} bytes wait`;
+  return waiting ? [text, element("span", { class: "note" }, `${bytes} for the rest of a character`)] : [text];
+}
+
+function decodeElements(host, strip, run, last) {
+  const range = element("input", { type: "range", min: 0, max: Math.max(0, last), step: 1, "aria-label": "step" });
+  range.disabled = last < 1;
+  const stepName = element("div", { class: "note step-name", "aria-live": "polite" });
+  const text = element("p", { class: "text" });
+  const table = element("div");
+  const stages = element("div");
+  const times = element("div", { class: "times" });
+  const timesNote = element("p", { class: "note" });
+  const hint = element("p", { class: "note" }, "Bars run from 0 to 1. Click a token to choose it instead: the steps after it are taken back.");
+  const body = element(
+    "div",
+    { class: "body" },
+    element("div", {}, table, hint),
+    element(
+      "div",
+      { class: "side" },
+      element("div", { class: "caption" }, "The sampler, in order"),
+      stages,
+      element("div", { class: "caption" }, "Time of each forward, measured"),
+      times,
+      timesNote,
+    ),
+  );
+  const legend = element("div", { class: "note legend" }, element("i", { class: "loss" }), "probability the model gave the chosen token; click one to see its step");
+  host.replaceChildren(
+    element("label", { class: "steps" }, element("span", { class: "caption" }, "Step"), range),
+    stepName,
+    element("div", { class: "tokens" }, last >= 0 ? legend : null, strip),
+    text,
+    body,
+  );
+  return { range, stepName, text, body, table, stages, times, timesNote };
+}
