@@ -5,7 +5,6 @@ Axes are always numbers with tick text. Category axes would merge equal labels w
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ Theme = Literal["light", "dark"]
 
 @dataclass(frozen=True)
 class Line:
-    """One series; `points` draws measured values as solid discs on the line, `color` replaces the one of its place."""
+    """One series. `points` marks measured values: solid discs in the colour of measurement; `color` sets another."""
 
     name: str
     x: np.ndarray
@@ -65,16 +64,17 @@ def line_chart(
     The figure holds the given arrays and at most two more points a line.
     """
     colours = _colours(theme)
-    margin = {"l": 96, "r": _name_room(lines), "t": 36, "b": 48}
     y_range = _range([value for line in lines for value in (line.y.min(), line.y.max())] + [v for v, _ in limits], y)
     x_range = _range([value for line in lines for value in (line.x.min(), line.x.max())], x, pad=0)
+    x_axis, y_axis = _axis(x, x_range, most=4), _axis(y, y_range, most=5)
+    left = 24 + 8 * max(4, *(len(text) for text in y_axis["ticktext"]))
+    margin = {"l": left, "r": _name_room(lines), "t": 36, "b": 48}
     fig = go.Figure()
     ends = []
     for index, line in enumerate(lines):
-        colour = line.color or colours["categorical"][index % len(colours["categorical"])]
-        fig.add_scatter(
-            x=line.x, y=line.y, name=_plain(line.name), **_stroke(line, index, colour, colours["measured"], unit)
-        )
+        ordered = colours["measured"] if line.points else colours["categorical"][index % len(colours["categorical"])]
+        colour = line.color or ordered
+        fig.add_scatter(x=line.x, y=line.y, name=_plain(line.name), **_stroke(line, index, colour, unit))
         ends.append((_place(line.y[-1], y), line.name, colour))
         if current is not None and x_range[0] <= _place(current, x) <= x_range[1]:
             fig.add_scatter(x=[current], y=[_at(line, current, x, y)], **_ring(colour, colours["background"]))
@@ -93,15 +93,20 @@ def line_chart(
             yshift=shift,
             font={"color": colour, "size": 13},
         )
-    _title(fig, y.title, {"x": 0, "y": 1, "xanchor": "right", "yanchor": "bottom", "xshift": -6, "yshift": 10}, colours)
+    _title(
+        fig,
+        y.title,
+        {"x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "xshift": 8 - left, "yshift": 10},
+        colours,
+    )
     _title(fig, x.title, {"x": 1, "y": 0, "xanchor": "left", "yanchor": "top", "xshift": 8, "yshift": -8}, colours)
     fig.update_layout(
         template=template(theme),
         height=height,
         margin=margin,
         uirevision="glassbox",
-        xaxis=_axis(x, x_range, most=4),
-        yaxis={**_axis(y, y_range, most=5), "ticklabelstandoff": 8},
+        xaxis=x_axis,
+        yaxis={**y_axis, "ticklabelstandoff": 8},
     )
     return fig
 
@@ -124,15 +129,15 @@ def _colours(theme: Theme) -> dict[str, Any]:
         "ink": layout["font"]["color"],
         "ink2": layout["xaxis"]["tickfont"]["color"],
         "rule": layout["xaxis"]["linecolor"],
-        **copy.copy(_templates()[theme]["colours"]),
+        **_templates()["colours"][theme],
     }
 
 
-def _stroke(line: Line, index: int, colour: str, measured: str, unit: str) -> dict[str, Any]:
-    dash = "solid" if index < 4 else "dash" if index < 6 else "dot"
+def _stroke(line: Line, index: int, colour: str, unit: str) -> dict[str, Any]:
+    dash = "solid" if line.points or index < 4 else "dash" if index < 6 else "dot"
     stroke: dict[str, Any] = {"mode": "lines", "line": {"color": colour, "dash": dash}}
     if line.points:
-        stroke = {"mode": "lines+markers", "line": {"color": measured}, "marker": {"color": measured, "size": 7}}
+        stroke |= {"mode": "lines+markers", "marker": {"color": colour, "size": 7}, "cliponaxis": False}
     return stroke | {"hovertemplate": f"%{{y:.3~g}} {_plain(unit)}".rstrip()}
 
 
@@ -217,7 +222,7 @@ def _number(value: float) -> str:
 
 
 def _name_room(lines: Sequence[Line]) -> int:
-    return max(48, min(170, 24 + 8 * max((len(line.name) for line in lines), default=0)))
+    return max(48, min(170, 24 + 7 * max((len(line.name) for line in lines), default=0)))
 
 
 def _plain(text: str) -> str:
