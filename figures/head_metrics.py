@@ -27,14 +27,14 @@ METRICS = (
         "mass on the first token",
         "sink",
         "mean over the queries i ≥ 1 of the weight on key 0",
-        "needs two tokens",
+        "undefined",
     ),
     Metric(
         "previous",
         "mass on the previous token",
         "previous",
         "mean over the queries i ≥ 1 of the weight on key i − 1",
-        "needs two tokens",
+        "undefined",
     ),
     Metric(
         "induction",
@@ -48,7 +48,7 @@ METRICS = (
         "entropy, of the maximum",
         "broad",
         "entropy of a row over the logarithm of the number of keys it may read, mean over the rows that may read two",
-        "needs two tokens",
+        "undefined",
     ),
 )
 

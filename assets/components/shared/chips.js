@@ -28,7 +28,10 @@ function chipStrip(allParts, label, choose) {
   const chips = allParts.map((parts, position) => tokenChip(parts, position, choose));
   const needles = chips.map((chip) => chip.appendChild(element("span", { class: "needle", "aria-hidden": "true" }, element("i"))));
   const node = element("div", { class: "chips scrolls", role: "group", "aria-label": label }, chips);
+  const shown = chips.map(() => ""); // what hangs below each chip, so that only what changes is touched
+  for (const chip of chips) chip.tabIndex = -1;
   let current = -1;
+  let read = -1;
 
   node.onkeydown = (event) => {
     const last = chips.length - 1;
@@ -41,28 +44,34 @@ function chipStrip(allParts, label, choose) {
   };
 
   function update({ current: position, key = -1, needle }) {
+    if (position !== current) {
+      chips[current]?.removeAttribute("aria-current");
+      if (current >= 0) chips[current].tabIndex = -1;
+      chips[position].setAttribute("aria-current", "true");
+      chips[position].tabIndex = 0;
+      reveal(node, chips[position]);
+    }
+    chips[read]?.classList.remove("key");
+    chips[key]?.classList.add("key");
+    [current, read] = [position, key];
     chips.forEach((chip, index) => {
-      if (index === position) chip.setAttribute("aria-current", "true");
-      else chip.removeAttribute("aria-current");
-      chip.tabIndex = index === position ? 0 : -1;
-      chip.classList.toggle("key", index === key);
       const { kind, height = 0, title = "" } = needle(index);
+      const now = `${kind} ${height} ${title}`;
+      if (now === shown[index]) return;
+      shown[index] = now;
       needles[index].className = `needle ${kind}`;
       needles[index].firstChild.style.height = `${height}px`;
       chip.title = title;
     });
-    if (position !== current) reveal(node, chips[position]);
-    current = position;
   }
   return { node, update };
 }
 
 // Scrolls a strip, and only the strip, so that the chip can be seen.
 function reveal(strip, chip) {
-  const left = chip.offsetLeft - strip.offsetLeft;
-  const top = chip.offsetTop - strip.offsetTop;
+  const { offsetLeft: left, offsetTop: top } = chip;
   if (left < strip.scrollLeft || left + chip.offsetWidth > strip.scrollLeft + strip.clientWidth)
     strip.scrollLeft = left - strip.clientWidth / 2;
   if (top < strip.scrollTop || top + chip.offsetHeight > strip.scrollTop + strip.clientHeight)
-    strip.scrollTop = top - strip.clientHeight / 2;
+    strip.scrollTop = top;
 }

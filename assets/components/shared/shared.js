@@ -40,10 +40,10 @@ function svgElement(tag, properties = {}, ...children) {
 
 function filled(node, properties, children) {
   for (const [name, value] of Object.entries(properties)) {
-    if (value == null || value === false) continue;
+    if (value == null) continue;
     if (name.startsWith("on")) node[name] = value;
     else if (name === "style") node.style.cssText = value;
-    else node.setAttribute(name, value === true ? "" : String(value));
+    else node.setAttribute(name, String(value)); // aria-pressed and its kin want "true" and "false" in letters
   }
   node.append(...children.flat().filter((child) => child != null && child !== false));
   return node;
@@ -87,13 +87,27 @@ function viewFromUrl(names) {
 }
 
 // Whoever listens with `onView` hears of it, so that two components of a page can show the same position or step.
-function viewToUrl(view) {
-  const url = new URL(window.location.href);
-  for (const [name, value] of Object.entries(view)) {
-    if (value == null) url.searchParams.delete(name);
-    else url.searchParams.set(name, String(value));
-  }
-  if (url.href !== window.location.href) window.history.replaceState(window.history.state, "", url);
+// The address follows a moment after the last change, because browsers refuse one that changes 30 times a second; other components
+// hear of it at once. `then` runs when the address is written: what it sends to Python finds the view there.
+const ADDRESS_AFTER_MS = 150;
+const address = { view: {}, page: "", timer: 0 };
+
+function viewToUrl(view, then = () => {}) {
+  if (address.page !== window.location.pathname) address.view = {}; // left over from another page
+  address.page = window.location.pathname;
+  Object.assign(address.view, view);
+  window.clearTimeout(address.timer);
+  address.timer = window.setTimeout(() => {
+    if (address.page !== window.location.pathname) return;
+    const url = new URL(window.location.href);
+    for (const [name, value] of Object.entries(address.view)) {
+      if (value == null) url.searchParams.delete(name);
+      else url.searchParams.set(name, String(value));
+    }
+    address.view = {};
+    if (url.href !== window.location.href) window.history.replaceState(window.history.state, "", url);
+    then();
+  }, ADDRESS_AFTER_MS);
   window.dispatchEvent(new CustomEvent("glassbox:view", { detail: view }));
 }
 
@@ -112,11 +126,15 @@ const reducedMotion = () => window.matchMedia("(prefers-reduced-motion: reduce)"
 // Makes a canvas `width` x `height` CSS pixels with one store cell per device pixel; returns its cleared context, in CSS pixels.
 function fitCanvas(canvas, width, height) {
   const ratio = pixelRatio();
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
+  const [columns, rows] = [Math.round(width * ratio), Math.round(height * ratio)];
   const context = canvas.getContext("2d");
+  if (canvas.width === columns && canvas.height === rows) context.reset();
+  else {
+    canvas.width = columns;
+    canvas.height = rows;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;
 }

@@ -27,8 +27,7 @@ export default function ({ data, parentElement, setStateValue }) {
 
   function select(position) {
     state.position = position;
-    if (meta.url) viewToUrl({ [meta.url]: position });
-    if (meta.tell) setStateValue("position", position);
+    viewToUrl(meta.url ? { [meta.url]: position } : {}, () => meta.tell && setStateValue("position", state.position));
     draw();
   }
 
