@@ -126,7 +126,7 @@ class Decoder:
         return logits[0, -1]
 
     def rewind(self, n: int) -> None:
-        """Keep the first n steps. Where a windowed layer has evicted what they need, the next step runs it all again."""
+        """Keep the first n steps. Where a windowed layer has evicted what they read, all of it runs again."""
         if not 0 <= n <= len(self.steps):
             raise InputError(
                 f"there is no step {n} to go back to", expected=f"0 to {len(self.steps)}", where="the decoder"
