@@ -5,9 +5,8 @@ Two steps, because the first reads every weight and the second is asked for agai
     summary = summarise(weights, ids, allowed)                          # all layers, once a prompt; holds no weights
     blob = attention_payload(weights, summary, tokens, n_kv_heads=3)    # a bounded number of bytes
 
-`weights` is any sequence of layers, each (H, T, T) float32 with a row for each query: an array (L, H, T, T), or an
-object that computes a layer when it is asked for it. `allowed` is (T, T), or (L, T, T) where layers differ, true where
-a query may read a key; None is the causal mask.
+`weights` is one (H, T, T) float32 for each layer, with a row for each query. `allowed` is (T, T), or (L, T, T) where
+layers differ, true where a query may read a key; None is the causal mask.
 
 What is exact depends on the size: all heads up to T = 128, if they fit into EXACT_BYTES; else all heads of one layer;
 else one head. What is not exact is there as a thumbnail: each cell of it the maximum of a block of cells, in 8 bits.
@@ -17,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,6 +34,14 @@ _SIDE = 36  # a thumbnail is drawn 18 pixels wide, 36 on a fine screen
 
 MASKED, NOT_FINITE = 0, 255
 """The two states in a thumbnail's bytes; 1..254 are the weight w as 1 + 253 sqrt(w), which is how it is coloured."""
+
+
+class Layers(Protocol):
+    """The weights by layer: an array (L, H, T, T), a list of (H, T, T), or an object that computes one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, layer: int, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,7 @@ class Summary:
         return _what_fits(*self.shape, self.triangular)
 
 
-def summarise(weights: Sequence[np.ndarray], ids: Sequence[int], allowed: np.ndarray | None = None) -> Summary:
+def summarise(weights: Layers, ids: Sequence[int], allowed: np.ndarray | None = None) -> Summary:
     """The summary of all layers' weights; reads each layer once. Raises InputError above MAX_TOKENS tokens."""
     tokens, layers = len(ids), len(weights)
     if not 1 <= tokens <= MAX_TOKENS:
@@ -111,7 +119,7 @@ def summarise(weights: Sequence[np.ndarray], ids: Sequence[int], allowed: np.nda
 
 
 def attention_payload(
-    weights: Sequence[np.ndarray],
+    weights: Layers,
     summary: Summary,
     tokens: Sequence[Token],
     *,
@@ -184,25 +192,30 @@ def _thumbnails(weights: np.ndarray, allowed: np.ndarray, side: int) -> np.ndarr
     """(2, H, P, P) uint8: the maximum of each block, of the weights and of the weights without position 0."""
     if not side:
         return np.zeros((2, weights.shape[0], 0, 0), np.uint8)
-    without = np.where(allowed, weights, np.float32(0))
-    without[:, :, 0] = 0
-    rest = without.sum(-1, dtype=np.float64)[:, :, None]
-    with np.errstate(invalid="ignore"):  # a row that holds infinity
-        without = np.divide(without, rest, out=np.zeros(weights.shape), where=rest != 0)
-    seen = allowed & (rest != 0)
-    seen[:, :, 0] = False
-    return np.stack([_pool(weights, allowed[None], side), _pool(without, seen, side)])
+    seen = weights.astype(np.float32)  # a copy
+    masked = ~allowed
+    np.copyto(seen, np.float32(-1), where=masked)
+    finite = bool(np.isfinite(seen).all())
+    raw = _pool(seen, side, finite)
+    rest = np.einsum("hij,ij->hi", seen[:, :, 1:], allowed[:, 1:].astype(np.float32))[:, :, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seen /= rest
+    np.copyto(seen, np.float32(-1), where=masked)
+    np.copyto(seen, np.float32(-1), where=rest == 0)
+    seen[:, :, 0] = -1
+    return np.stack([raw, _pool(seen, side, finite)])
 
 
-def _pool(values: np.ndarray, seen: np.ndarray, side: int) -> np.ndarray:
-    heads, tokens, _ = values.shape
-    block = -(-tokens // side)
-    cells = -(-tokens // block)
-    padded = np.full((heads, cells * block, cells * block), -1.0, np.float32)
-    padded[:, :tokens, :tokens] = np.where(seen, np.where(np.isfinite(values), np.clip(values, 0, 1), 2.0), -1.0)
-    top = padded.reshape(heads, cells, block, cells, block).max((2, 4))
+def _pool(values: np.ndarray, side: int, finite: bool) -> np.ndarray:
+    """(H, P, P) uint8 of (H, T, T) values; what is below 0 is masked."""
+    if not finite:
+        values = np.where(np.isfinite(values), values, np.float32(np.inf))
+    block = -(-values.shape[-1] // side)
+    starts = range(0, values.shape[-1], block)
+    rows = np.stack([values[:, start : start + block].max(1) for start in starts], 1)
+    top = np.maximum.reduceat(rows, starts, axis=2)
     shade = 1 + np.rint(253 * np.sqrt(np.clip(top, 0, 1)))
-    return np.select([top < 0, top > 1], [MASKED, NOT_FINITE], shade).astype(np.uint8)
+    return np.select([top < 0, np.isinf(top)], [MASKED, NOT_FINITE], shade).astype(np.uint8)
 
 
 def _peak(weights: np.ndarray, allowed: np.ndarray) -> tuple[float, int, int]:

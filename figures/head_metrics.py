@@ -67,7 +67,8 @@ def head_metrics(weights: np.ndarray, allowed: np.ndarray, ids: Sequence[int]) -
     """
     heads, tokens, _ = weights.shape
     allowed = np.asarray(allowed, bool)
-    a = np.where(allowed, weights, np.float32(0))
+    a = weights.astype(np.float32)  # a copy
+    np.copyto(a, np.float32(0), where=~allowed)
     out = np.full((heads, len(METRICS)), np.nan, np.float32)
     if tokens > 1:
         later = np.arange(1, tokens)
@@ -80,9 +81,8 @@ def head_metrics(weights: np.ndarray, allowed: np.ndarray, ids: Sequence[int]) -
     readable = allowed.sum(-1)
     wide = readable >= 2
     if wide.any():
-        rows = a[:, wide]
-        log = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
-        entropy = -np.einsum("hij,hij->hi", rows, log)
+        logarithm = np.log(np.maximum(a, np.finfo(np.float32).tiny))  # times 0 it is 0, as it should be
+        entropy = -np.einsum("hij,hij->hi", a, logarithm)[:, wide]
         out[:, 3] = (entropy / np.log(readable[wide])).mean(-1, dtype=np.float64)
     out[~np.isfinite(a).all((1, 2))] = np.nan
     return out
