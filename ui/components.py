@@ -81,7 +81,7 @@ def strip(payload: bytes, *, key: str) -> int | None:
 
 
 def arch(payload: bytes, *, key: str) -> str | None:
-    """The architecture diagram (payload: `figures.overview.arch_payload`); the url path of the page whose node was clicked.
+    """The architecture diagram (payload: `figures.overview.arch_payload`); the url path of the page that was clicked.
 
     A page that switches to it keeps the session; one that does not sees the browser load that page's address.
     """
@@ -122,8 +122,8 @@ def attention(payload: bytes, *, key: str) -> None:
 
 
 def attention_view(key: str, *, layer: int, head: int) -> tuple[int, int]:
-    """The layer and head whose exact weights the next payload must hold: the given ones until others are asked for."""
-    wanted = sent(key, "wanted")
+    """The layer and head whose exact weights the next payload must hold: those asked for, in the address, or given."""
+    wanted = sent(key, "wanted", st.query_params)
     if not isinstance(wanted, Mapping):
         return layer, head
     asked_layer, asked_head = _whole_number(wanted.get("layer")), _whole_number(wanted.get("head"))
@@ -132,6 +132,8 @@ def attention_view(key: str, *, layer: int, head: int) -> tuple[int, int]:
 
 def _whole_number(value: object) -> int | None:
     """What the browser sent, if it is a whole number that is not negative: it is not to be trusted."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 0 <= value < 2**53 and value == int(value) else None

@@ -52,7 +52,7 @@ function buildPage(host) {
     nodes.enlarged,
     element("div", { class: "side" }, nodes.reading, nodes.rugs),
   );
-  const page = { host, root, nodes, view: null, given: {}, ask: () => {}, field: null, chips: null };
+  const page = { host, root, nodes, view: null, given: {}, ask: () => {}, asked: "", field: null, chips: null };
   const measure = element("canvas").getContext("2d");
   page.measure = (texts, size) => {
     measure.font = `500 ${size}px ${page.colours.mono}`;
@@ -81,6 +81,7 @@ function load(page, payload, data) {
   page.ramp = themeRamp(page.host);
   page.thumbnails = null;
   draw(page);
+  askIfAbsent(page);
   whenFontsLoad(() => page.field && draw(page));
 }
 
@@ -118,8 +119,12 @@ function change(page, difference) {
   viewToUrl({ ...cell, grid: grid === "maps" ? null : grid, scale: scale === "raw" ? null : scale, zoom: zoom || null }, () => askIfAbsent(page));
 }
 
-function askIfAbsent({ field, view: { layer, head }, ask }) {
-  if (!field.has(layer, head)) ask({ layer, head });
+// Asks Python for the selected head's exact weights, once: what it does not send is not asked for again and again.
+function askIfAbsent(page) {
+  const { layer, head } = page.view;
+  const wanted = page.field.has(layer, head) ? "" : `${layer} ${head}`;
+  if (wanted && wanted !== page.asked) page.ask({ layer, head });
+  page.asked = wanted;
 }
 
 // ---- Drawing: everything, within a frame. Measured first, then the canvases, then the elements: no write forces a layout. ---
