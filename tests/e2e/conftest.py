@@ -33,17 +33,21 @@ OpenPage = Callable[..., Page]
 
 
 class Server:
-    """`streamlit run app.py` on a free port, with the environment's model folder and nothing of the user's."""
+    """`streamlit run` on a free port, with the environment's model folder and nothing of the user's."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, app: Path = ROOT / "app.py") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
-        command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true"]
+        command = [sys.executable, "-m", "streamlit", "run", str(app), "--server.headless", "true"]
         self._process = subprocess.Popen(
-            [*command, "--server.port", str(self.port)], cwd=ROOT, stdout=log.open("w"), stderr=subprocess.STDOUT
+            [*command, "--server.port", str(self.port)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=log.open("w"),
+            stderr=subprocess.STDOUT,
         )
         try:
             self._await_health()
@@ -97,6 +101,21 @@ def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def fresh_server(browser: Browser, tmp_path: Path) -> Iterator[Server]:
     """A server that nobody has visited."""
     server = Server(tmp_path / "server.txt")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def component_server(
+    browser: Browser, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server of the small app that mounts a test module's components with made-up tensors: the file in apps/ of the
+    module's name. It runs from a folder that also holds the fonts, which the theme asks for beside the app."""
+    folder = tmp_path_factory.mktemp("app")
+    name = request.module.__name__.rpartition(".")[2].removeprefix("test_") + ".py"
+    shutil.copy(ROOT / "tests" / "e2e" / "apps" / name, folder)
+    shutil.copytree(ROOT / "static", folder / "static")
+    server = Server(folder / "log.txt", folder / name)
     yield server
     server.stop()
 

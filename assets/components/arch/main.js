@@ -59,7 +59,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const wide = width >= ARCH_WIDE ? wideDiagram(meta, width, measure, links) : null;
     diagram.replaceChildren(wide ? wide.svg : tallDiagram(meta, Math.min(width, 460), measure, links));
     drawTrace(width, wide ?? { from: TRACE.left, to: width - (width > 520 ? TRACE.right : 8) });
-    shares.replaceChildren(element("div", { class: "caption" }, "Where the parameters are"), sharesFigure(meta.shares, width, measure));
+    shares.replaceChildren(
+      element("div", { class: "caption" }, "Where the parameters are"),
+      sharesFigure(meta.shares, width, measure),
+    );
   }
 
   // Another component of the page chose the position.
@@ -96,7 +99,13 @@ function traceTitle(meta, last, view, move) {
   if (last < 1) return title;
   const token = element("span", { class: "token" });
   const place = element("b", { class: "number" });
-  const range = element("input", { type: "range", min: 0, max: last, step: 1, "aria-label": "position of the measured trace" });
+  const range = element("input", {
+    type: "range",
+    min: 0,
+    max: last,
+    step: 1,
+    "aria-label": "position of the measured trace",
+  });
   range.value = view.index;
   const say = () => {
     const position = meta.positions[view.index];
@@ -109,7 +118,14 @@ function traceTitle(meta, last, view, move) {
     say();
   };
   say();
-  title.append(element("label", { class: "trace-position" }, element("span", { class: "note" }, "position ", place, " ", token), range));
+  title.append(
+    element(
+      "label",
+      { class: "trace-position" },
+      element("span", { class: "note" }, "position ", place, " ", token),
+      range,
+    ),
+  );
   return title;
 }
 

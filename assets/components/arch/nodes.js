@@ -30,8 +30,10 @@ function columnWidth(node, measure) {
 }
 
 const svgLabel = (x, y, text, properties = {}) => svgElement("text", { x, y, "font-size": 12.5, ...properties }, text);
-const svgQuiet = (x, y, text, properties = {}) => svgLabel(x, y, text, { "font-size": 11.5, style: "fill:var(--ink2)", ...properties });
-const svgLine = (x1, y1, x2, y2, properties = {}) => svgElement("line", { x1, y1, x2, y2, stroke: "var(--ink)", "stroke-width": 1, ...properties });
+const svgQuiet = (x, y, text, properties = {}) =>
+  svgLabel(x, y, text, { "font-size": 11.5, style: "fill:var(--ink2)", ...properties });
+const svgLine = (x1, y1, x2, y2, properties = {}) =>
+  svgElement("line", { x1, y1, x2, y2, stroke: "var(--ink)", "stroke-width": 1, ...properties });
 const svgPath = (d, properties = {}) => svgElement("path", { d, fill: "none", stroke: "var(--ink)", ...properties });
 
 function svgPlus(x, y) {
@@ -46,8 +48,20 @@ function nodeBox(node, x, y, width, links, left = false) {
   const two = node.detail && !left;
   const box = isBare(node)
     ? null
-    : svgElement("rect", { x: x - width / 2, y: y - NODE.height / 2, width, height: NODE.height, rx: 2, fill: "var(--background)", stroke: "var(--ink)" });
-  const name = svgLabel(at, y + (two ? -3 : 4), node.name, { "text-anchor": anchor, "font-weight": 500, class: "node-name" });
+    : svgElement("rect", {
+        x: x - width / 2,
+        y: y - NODE.height / 2,
+        width,
+        height: NODE.height,
+        rx: 2,
+        fill: "var(--background)",
+        stroke: "var(--ink)",
+      });
+  const name = svgLabel(at, y + (two ? -3 : 4), node.name, {
+    "text-anchor": anchor,
+    "font-weight": 500,
+    class: "node-name",
+  });
   const detail = two ? svgQuiet(at, y + 13, node.detail, { "text-anchor": anchor }) : null;
   return links.wrap(node, [box, name, detail]);
 }
@@ -68,7 +82,14 @@ function pageLinks(open) {
       event.preventDefault();
       open(node.page, address(node.page));
     };
-    const properties = { class: "node-link", "data-node": node.id, href: address(node.page), onpointerdown: renew, onfocus: renew, onclick };
+    const properties = {
+      class: "node-link",
+      "data-node": node.id,
+      href: address(node.page),
+      onpointerdown: renew,
+      onfocus: renew,
+      onclick,
+    };
     return svgElement("a", properties, children);
   };
   return { wrap };

@@ -4,7 +4,11 @@ const SHARE = { bar: 10, gap: 3, left: 96, wide: 560, columnGap: 18 };
 
 function sharesFigure(shares, width, measure) {
   const counted = shares.every((share) => share.counted != null);
-  const total = Math.max(sum(shares.map((share) => share.calculated)), sum(shares.map((share) => share.counted ?? 0)), 1);
+  const total = Math.max(
+    sum(shares.map((share) => share.calculated)),
+    sum(shares.map((share) => share.counted ?? 0)),
+    1,
+  );
   const labels = shares.map((share) => shareLabel(share, sum(shares.map((other) => other.calculated)), counted));
   const needed = sum(labels.map((label) => labelWidth(label, measure))) + SHARE.columnGap * (labels.length - 1);
   const wide = width >= SHARE.wide && needed <= width - SHARE.left;
@@ -12,7 +16,14 @@ function sharesFigure(shares, width, measure) {
   const top = wide ? [2, 22] : [18, 52];
   const scale = (width - left - SHARE.gap * (shares.length - 1) - 2) / total;
   const height = wide ? 108 : 84 + shares.length * 26;
-  const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": sharesInWords(shares), class: "shares" });
+  const svg = svgElement("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": sharesInWords(shares),
+    class: "shares",
+  });
   const words = ["calculated", counted ? "counted" : "no weights"];
   words.forEach((word, row) => svg.append(svgQuiet(0, top[row] + (wide ? 9.5 : -7), word, { "font-size": 12.5 })));
   const edges = hollowBar(svg, shares, left, top[0], scale);
@@ -32,7 +43,8 @@ function shareLabel(share, total, counted) {
   return lines;
 }
 
-const labelWidth = (lines, measure) => Math.max(measure(lines[0], "500 12.5px"), ...lines.slice(1).map((line) => measure(line, "12px")));
+const labelWidth = (lines, measure) =>
+  Math.max(measure(lines[0], "500 12.5px"), ...lines.slice(1).map((line) => measure(line, "12px")));
 
 // Returns [start, end] of each slice. A slice too thin for an outline is filled.
 function hollowBar(svg, shares, left, y, scale) {
@@ -64,14 +76,32 @@ function solidBar(svg, shares, left, y, scale) {
   let x = left;
   for (const share of shares) {
     const width = Math.max(1.5, share.counted * scale);
-    svg.append(svgElement("rect", { x, y, width, height: SHARE.bar, fill: "var(--measured)", class: "counted-bar", "data-value": share.counted }));
+    svg.append(
+      svgElement("rect", {
+        x,
+        y,
+        width,
+        height: SHARE.bar,
+        fill: "var(--measured)",
+        class: "counted-bar",
+        "data-value": share.counted,
+      }),
+    );
     x += width + SHARE.gap;
   }
 }
 
 function noBar(svg, left, y, width) {
   const place = { x: left + 0.5, y: y + 0.5, width: width - 1, height: SHARE.bar - 1 };
-  svg.append(svgElement("rect", { ...place, fill: "none", stroke: "var(--rule)", "stroke-dasharray": "3 3", class: "not-counted" }));
+  svg.append(
+    svgElement("rect", {
+      ...place,
+      fill: "none",
+      stroke: "var(--rule)",
+      "stroke-dasharray": "3 3",
+      class: "not-counted",
+    }),
+  );
 }
 
 // Labels under the slices they name: each starts at its slice, pushed right by its neighbour and left by the edge.
@@ -91,7 +121,9 @@ function labelRow(svg, labels, edges, left, width, y, measure) {
     const target = Math.max(starts[index], Math.min(tick, starts[index] + widths[index]));
     svg.append(svgPath(`M${tick} ${y + 3}v3L${target} ${y + 15}v2`, { stroke: "var(--rule)" }));
     svg.append(svgLabel(starts[index], y + 32, lines[0], { "font-weight": 500, class: "share-name" }));
-    lines.slice(1).forEach((line, row) => svg.append(svgQuiet(starts[index], y + 49 + row * 16, line, { "font-size": 12 })));
+    lines
+      .slice(1)
+      .forEach((line, row) => svg.append(svgQuiet(starts[index], y + 49 + row * 16, line, { "font-size": 12 })));
   });
 }
 
@@ -107,6 +139,8 @@ function labelList(svg, labels, width, y, measure) {
 }
 
 function sharesInWords(shares) {
-  const words = shares.map((share) => `${share.name} ${share.calculated}${share.counted == null ? "" : `, counted ${share.counted}`}`);
+  const words = shares.map(
+    (share) => `${share.name} ${share.calculated}${share.counted == null ? "" : `, counted ${share.counted}`}`,
+  );
   return `Parameters by component, calculated: ${words.join("; ")}`;
 }

@@ -5,13 +5,21 @@ const TALL = { spine: 9, box: 36, indent: 34 };
 function tallDiagram(meta, width, measure, links) {
   const shapes = [];
   const all = [...meta.before, ...meta.block.sublayers.flat(), ...meta.after, meta.sampler];
-  const box = Math.min(width * 0.42, Math.max(...all.map((node) => measure(node.name, NODE_FONT.name))) + 2 * NODE.padding + 8);
+  const box = Math.min(
+    width * 0.42,
+    Math.max(...all.map((node) => measure(node.name, NODE_FONT.name))) + 2 * NODE.padding + 8,
+  );
   const state = { y: 8, box, shapes, links };
   meta.before.forEach((node) => tallNode(state, node, TALL.spine - 9));
   const top = state.y + 2;
   shapes.push(
     svgLabel(TALL.indent, top + 15, "Block", { style: "font-family:var(--serif)", "font-size": 17 }),
-    svgQuiet(TALL.indent + measure("Block", "17px") + 12, top + 15, `× ${meta.block.count}, each ${meta.block.parameters}`, { "font-size": 12 }),
+    svgQuiet(
+      TALL.indent + measure("Block", "17px") + 12,
+      top + 15,
+      `× ${meta.block.count}, each ${meta.block.parameters}`,
+      { "font-size": 12 },
+    ),
   );
   state.y = top + 34;
   for (const nodes of meta.block.sublayers) tallLoop(state, nodes);
@@ -22,7 +30,13 @@ function tallDiagram(meta, width, measure, links) {
   const end = state.y - 14;
   tallNode(state, meta.sampler, TALL.spine - 9);
   const height = state.y;
-  const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": diagramInWords(meta) });
+  const svg = svgElement("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "group",
+    "aria-label": diagramInWords(meta),
+  });
   svg.append(svgLine(TALL.spine, 14, TALL.spine, end + 14, { "stroke-width": 2 }), ...shapes);
   return svg;
 }
@@ -33,9 +47,21 @@ function tallNode(state, node, x) {
   const height = isBare(node) ? 30 : TALL.box;
   const centre = state.y + height / 2;
   if (isBare(node)) {
-    state.shapes.push(state.links.wrap(node, [svgLabel(TALL.indent, centre + 4, node.name, { "font-weight": 500, class: "node-name" })]));
+    state.shapes.push(
+      state.links.wrap(node, [
+        svgLabel(TALL.indent, centre + 4, node.name, { "font-weight": 500, class: "node-name" }),
+      ]),
+    );
   } else {
-    const rect = svgElement("rect", { x, y: state.y, width: state.box, height: TALL.box, rx: 2, fill: "var(--background)", stroke: "var(--ink)" });
+    const rect = svgElement("rect", {
+      x,
+      y: state.y,
+      width: state.box,
+      height: TALL.box,
+      rx: 2,
+      fill: "var(--background)",
+      stroke: "var(--ink)",
+    });
     const name = svgLabel(x + NODE.padding, centre + 4, node.name, { "font-weight": 500, class: "node-name" });
     state.shapes.push(state.links.wrap(node, [rect, name]));
   }

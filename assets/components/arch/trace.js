@@ -24,14 +24,27 @@ function traceFigure(meta, norms, width, place, view, choose) {
   decadeLines(svg, low, high, y, place);
   const radius = Math.max(1.5, Math.min(3, ((place.to - place.from) / rows) * 0.32));
   const dot = (row, value, fill, size) =>
-    Number.isFinite(value) ? svgElement("circle", { cx: x(row), cy: y(value), r: size, fill, "data-row": row, "data-value": value }) : null;
-  const first = svgElement("g", { class: "first" }, series.map(([, value], row) => dot(row, value, "var(--ink3)", radius * 0.75)));
-  const selected = svgElement("g", { class: "selected" }, series.map(([value], row) => dot(row, value, "var(--measured)", radius)));
+    Number.isFinite(value)
+      ? svgElement("circle", { cx: x(row), cy: y(value), r: size, fill, "data-row": row, "data-value": value })
+      : null;
+  const first = svgElement(
+    "g",
+    { class: "first" },
+    series.map(([, value], row) => dot(row, value, "var(--ink3)", radius * 0.75)),
+  );
+  const selected = svgElement(
+    "g",
+    { class: "selected" },
+    series.map(([value], row) => dot(row, value, "var(--measured)", radius)),
+  );
   if (view.index) svg.append(first);
   svg.append(selected);
   endLabels(svg, meta, series, view, place, y);
   const broken = series.flat().filter((value) => !Number.isFinite(value)).length;
-  if (broken) svg.append(svgQuiet(place.from, TRACE.top - 2, `${broken} of these lengths are not finite`, { style: "fill:var(--bad)" }));
+  if (broken)
+    svg.append(
+      svgQuiet(place.from, TRACE.top - 2, `${broken} of these lengths are not finite`, { style: "fill:var(--bad)" }),
+    );
   readBlocks(svg, { x, bottom, rows, place, view, choose });
   return svg;
 }
@@ -43,52 +56,88 @@ function blockAxis(svg, rows, x, bottom, place, width) {
   const minor = pitch >= 5 ? 1 : each;
   for (let row = 0; row < rows; row += minor) {
     svg.append(svgLine(x(row), bottom, x(row), bottom + (row % each ? 3 : 6), { stroke: "var(--rule)" }));
-    if (row % each === 0) svg.append(svgQuiet(x(row), bottom + 20, row ? String(row) : "emb", { "text-anchor": "middle" }));
+    if (row % each === 0)
+      svg.append(svgQuiet(x(row), bottom + 20, row ? String(row) : "emb", { "text-anchor": "middle" }));
   }
   const roomy = width - place.to > 90;
-  svg.append(svgQuiet(roomy ? place.to + 14 : place.to, bottom + (roomy ? 20 : -6), "after block", { "text-anchor": roomy ? "start" : "end" }));
+  svg.append(
+    svgQuiet(roomy ? place.to + 14 : place.to, bottom + (roomy ? 20 : -6), "after block", {
+      "text-anchor": roomy ? "start" : "end",
+    }),
+  );
 }
 
 function decadeLines(svg, low, high, y, place) {
   const each = high - low > 6 ? 2 : 1;
   for (let power = low; power <= high; power += each) {
-    if (power > low) svg.append(svgLine(place.from, y(10 ** power), place.to, y(10 ** power), { stroke: "var(--hairline)" }));
+    if (power > low)
+      svg.append(svgLine(place.from, y(10 ** power), place.to, y(10 ** power), { stroke: "var(--hairline)" }));
     svg.append(svgQuiet(place.from - 12, y(10 ** power) + 4, decadeText(power), { "text-anchor": "end" }));
   }
 }
 
-const decadeText = (power) => (power >= 0 && power < 6 ? groupDigits(10 ** power) : power < 0 && power > -4 ? (10 ** power).toFixed(-power) : scientific(10 ** power, 0));
+const decadeText = (power) =>
+  power >= 0 && power < 6
+    ? groupDigits(10 ** power)
+    : power < 0 && power > -4
+      ? (10 ** power).toFixed(-power)
+      : scientific(10 ** power, 0);
 
 // What each series is and where it ends, at the right of its last point, kept apart; below the trace on a narrow page.
 function endLabels(svg, meta, series, view, place, y) {
   const [last, lastFirst] = series.at(-1);
   const position = meta.positions[view.index];
   const peak = series.reduce((best, [, value], row) => (value > series[best][1] ? row : best), 0);
-  const labels = [{ y: y(last), text: `position ${position}: ${lengthText(last)}`, colour: "var(--measured)", weight: 500 }];
+  const labels = [
+    { y: y(last), text: `position ${position}: ${lengthText(last)}`, colour: "var(--measured)", weight: 500 },
+  ];
   if (view.index) {
-    const top = series[peak][1] > 2 * lastFirst ? `at most ${lengthText(series[peak][1])}, after ${peak ? `block ${peak}` : "the embedding"}` : null;
-    labels.push({ y: y(lastFirst), text: `position 0: ${lengthText(lastFirst)}`, below: top, colour: "var(--ink2)", weight: 400 });
+    const top =
+      series[peak][1] > 2 * lastFirst
+        ? `at most ${lengthText(series[peak][1])}, after ${peak ? `block ${peak}` : "the embedding"}`
+        : null;
+    labels.push({
+      y: y(lastFirst),
+      text: `position 0: ${lengthText(lastFirst)}`,
+      below: top,
+      colour: "var(--ink2)",
+      weight: 400,
+    });
   }
   if (svg.getAttribute("width") - place.to < 120) return;
   labels.sort((a, b) => a.y - b.y);
   let free = -Infinity;
   for (const label of labels) {
     const baseline = Math.max(label.y + 4, free);
-    svg.append(svgLabel(place.to + 14, baseline, label.text, { style: `fill:${label.colour}`, "font-weight": label.weight }));
+    svg.append(
+      svgLabel(place.to + 14, baseline, label.text, { style: `fill:${label.colour}`, "font-weight": label.weight }),
+    );
     if (label.below) svg.append(svgQuiet(place.to + 14, baseline + 16, label.below));
     free = baseline + (label.below ? 34 : 18);
   }
 }
 
-const lengthText = (value) => (Number.isFinite(value) ? decimals(value, value >= 100 ? 0 : value >= 1 ? 1 : 3) : notFinite(value));
+const lengthText = (value) =>
+  Number.isFinite(value) ? decimals(value, value >= 100 ? 0 : value >= 1 ? 1 : 3) : notFinite(value);
 
 function emptyTrace(svg, place, tokens) {
   const id = "not-computed";
   const dot = svgElement("circle", { cx: 3.5, cy: 3.5, r: 0.8, fill: "var(--rule)" });
   svg.append(
     svgElement("defs", {}, svgElement("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse" }, dot)),
-    svgElement("rect", { class: "not-computed", x: place.from, y: TRACE.top, width: place.to - place.from, height: TRACE.height - 4, fill: `url(#${id})` }),
-    svgQuiet(place.from, TRACE.top - 3, tokens ? "not computed: no weights are loaded" : "not computed: the prompt is empty"),
+    svgElement("rect", {
+      class: "not-computed",
+      x: place.from,
+      y: TRACE.top,
+      width: place.to - place.from,
+      height: TRACE.height - 4,
+      fill: `url(#${id})`,
+    }),
+    svgQuiet(
+      place.from,
+      TRACE.top - 3,
+      tokens ? "not computed: no weights are loaded" : "not computed: the prompt is empty",
+    ),
   );
   svg.setAttribute("data-state", "empty");
   svg.setAttribute("role", "img");

@@ -41,7 +41,10 @@ function layWide(meta, width, plan, measure, links) {
   const row = y + WIDE.row;
   const shapes = [];
   const onSpine = (node, x) => {
-    shapes.push(nodeBox(node, x, y, nodeWidth(node, measure), links), ...underNode(node, x, y + (isBare(node) ? 22 : NODE.height / 2 + 15)));
+    shapes.push(
+      nodeBox(node, x, y, nodeWidth(node, measure), links),
+      ...underNode(node, x, y + (isBare(node) ? 22 : NODE.height / 2 + 15)),
+    );
   };
   let x = 0;
   meta.before.forEach((node, index) => {
@@ -65,7 +68,13 @@ function layWide(meta, width, plan, measure, links) {
   const lower = Math.max(...meta.block.sublayers.flat().map((node) => linesUnder(node).length));
   const height = row + NODE.height / 2 + NODE.line * lower + 10;
   const bare = [...meta.before, ...meta.after].filter(isBare);
-  const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": diagramInWords(meta) });
+  const svg = svgElement("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "group",
+    "aria-label": diagramInWords(meta),
+  });
   svg.append(
     svgLine(thinFrom, y, spineFrom, y),
     svgLine(spineFrom, y, first + plan.after[0] / 2, y, { "stroke-width": 2 }),
@@ -93,13 +102,18 @@ function wideLoop(nodes, from, width, y, row, plan, measure, links) {
   const share = plan.slack / (nodes.length + 1);
   const end = from + width - NODE.plus;
   const shapes = [
-    svgPath(`M${start} ${y}V${row - 6}Q${start} ${row} ${start + 6} ${row}H${end - 6}Q${end} ${row} ${end} ${row - 6}V${y + NODE.plus}`),
+    svgPath(
+      `M${start} ${y}V${row - 6}Q${start} ${row} ${start + 6} ${row}H${end - 6}Q${end} ${row} ${end} ${row - 6}V${y + NODE.plus}`,
+    ),
   ];
   let x = start + plan.loopPad + share;
   for (const node of nodes) {
     const column = columnWidth(node, measure);
     const centre = x + column / 2;
-    shapes.push(nodeBox(node, centre, row, nodeWidth(node, measure), links), ...underNode(node, centre, row + NODE.height / 2 + 15));
+    shapes.push(
+      nodeBox(node, centre, row, nodeWidth(node, measure), links),
+      ...underNode(node, centre, row + NODE.height / 2 + 15),
+    );
     x += column + plan.gap + share;
   }
   return [...shapes, ...svgPlus(end, y)];
@@ -108,7 +122,10 @@ function wideLoop(nodes, from, width, y, row, plan, measure, links) {
 function underNode(node, x, y) {
   return linesUnder(node).map((line, index) => {
     const calculated = index === 0 && node.parameters != null;
-    return svgQuiet(x, y + index * NODE.line, line, { "text-anchor": "middle", ...(calculated ? { style: "fill:var(--accent)" } : {}) });
+    return svgQuiet(x, y + index * NODE.line, line, {
+      "text-anchor": "middle",
+      ...(calculated ? { style: "fill:var(--accent)" } : {}),
+    });
   });
 }
 
@@ -120,7 +137,9 @@ function samplerBelow(node, width, y, row, drop, measure, links) {
   return [
     svgPath(`M${x} ${y + drop}V${tip - 1}M${x - 4} ${tip - 7}L${x} ${tip - 1}L${x + 4} ${tip - 7}`),
     nodeBox(node, x, row, box, links),
-    ...linesUnder(node).map((line, index) => svgQuiet(width - 1, row + NODE.height / 2 + 15 + index * NODE.line, line, { "text-anchor": "end" })),
+    ...linesUnder(node).map((line, index) =>
+      svgQuiet(width - 1, row + NODE.height / 2 + 15 + index * NODE.line, line, { "text-anchor": "end" }),
+    ),
   ];
 }
 

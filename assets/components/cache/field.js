@@ -24,12 +24,37 @@ function drawCacheField(canvas, cache, layout, view, colours, ramp) {
   const newest = view.step > 0 ? Math.floor((length - 1) / layout.factor) : null;
   drawTokenLabels(pen, cache, layout, length, newest, colours);
   drawPhases(pen, cache, layout, view, length, colours);
-  if (newest !== null) frame(pen, newest * layout.column, layout.top, layout.column - layout.gap, layout.bottom - layout.top - layout.rowGap, colours.accent, 2);
+  if (newest !== null)
+    frame(
+      pen,
+      newest * layout.column,
+      layout.top,
+      layout.column - layout.gap,
+      layout.bottom - layout.top - layout.rowGap,
+      colours.accent,
+      2,
+    );
   if (view.cell) {
     const { layer, column } = view.cell;
     const width = layout.column - layout.gap;
-    frame(pen, column * layout.column, layout.top + layer * layout.row, width, layout.row - layout.rowGap, colours.background, 5);
-    frame(pen, column * layout.column, layout.top + layer * layout.row, width, layout.row - layout.rowGap, colours.ink, 2);
+    frame(
+      pen,
+      column * layout.column,
+      layout.top + layer * layout.row,
+      width,
+      layout.row - layout.rowGap,
+      colours.background,
+      5,
+    );
+    frame(
+      pen,
+      column * layout.column,
+      layout.top + layer * layout.row,
+      width,
+      layout.row - layout.rowGap,
+      colours.ink,
+      2,
+    );
   }
   return broken;
 }
@@ -96,13 +121,23 @@ function drawPhases(pen, cache, layout, view, length, colours) {
     pen.strokeStyle = colours.ink;
     pen.lineWidth = 1;
     pen.beginPath();
-    for (const [x, down] of [[0.5, 0], [0.5, 4.5], [end, 4.5], [end, 0]]) pen.lineTo(x, y + down);
+    for (const [x, down] of [
+      [0.5, 0],
+      [0.5, 4.5],
+      [end, 4.5],
+      [end, 0],
+    ])
+      pen.lineTo(x, y + down);
     pen.stroke();
-    words.push({ x: 0, text: cache.prompt === 1 ? "prefill, 1 position" : `prefill, ${groupDigits(cache.prompt)} positions at once` });
+    words.push({
+      x: 0,
+      text: cache.prompt === 1 ? "prefill, 1 position" : `prefill, ${groupDigits(cache.prompt)} positions at once`,
+    });
     if (view.step > 0) words.push({ x: end + 5, text: "decode, one a step" });
   }
   const empty = view.fill ? "not computed yet" : "not computed yet: nothing has run";
-  if (Math.ceil(length / layout.factor) < layout.count) words.push({ x: layout.width - pen.measureText(empty).width, text: empty });
+  if (Math.ceil(length / layout.factor) < layout.count)
+    words.push({ x: layout.width - pen.measureText(empty).width, text: empty });
   pen.fillStyle = colours.ink2;
   pen.textAlign = "left";
   const ends = [-Infinity, -Infinity];
@@ -135,6 +170,11 @@ function drawCacheScale(canvas, cache, value, colours, ramp) {
   const x = 12 + (linearIndex(value, cache.low, cache.high) / 255) * width;
   pen.fillStyle = colours.ink;
   pen.beginPath();
-  for (const [dx, y] of [[-4, 1], [4, 1], [0, 7]]) pen.lineTo(x + dx, y);
+  for (const [dx, y] of [
+    [-4, 1],
+    [4, 1],
+    [0, 7],
+  ])
+    pen.lineTo(x + dx, y);
   pen.fill();
 }

@@ -12,13 +12,32 @@ function cacheLayout(cache, hostWidth, labelLength) {
   const factor = cache.pooled * merged;
   const wanted = Math.ceil(cache.columns / factor);
   const column = Math.min(CACHE.most, Math.max(least, Math.floor(available / wanted)));
-  const roomFor = Math.min(Math.floor(available / column), cache.capacity === null ? Infinity : Math.ceil(cache.capacity / factor));
+  const roomFor = Math.min(
+    Math.floor(available / column),
+    cache.capacity === null ? Infinity : Math.ceil(cache.capacity / factor),
+  );
   const count = Math.max(wanted, roomFor);
-  const row = Math.max(3, Math.min(12, Math.floor(300 / Math.max(1, cache.layers)), Math.max(7, Math.round(column * 0.5))));
+  const row = Math.max(
+    3,
+    Math.min(12, Math.floor(300 / Math.max(1, cache.layers)), Math.max(7, Math.round(column * 0.5))),
+  );
   const top = CACHE.top + (factor > 1 ? 0 : Math.min(150, labelLength));
   const height = top + row * cache.layers;
   const gap = column >= CACHE.gapFrom ? 1 : 0;
-  return { scrolls, factor, merged, count, column, row, gap, rowGap: row >= 7 ? gap : 0, top, bottom: height, width: count * column, height: height + CACHE.under };
+  return {
+    scrolls,
+    factor,
+    merged,
+    count,
+    column,
+    row,
+    gap,
+    rowGap: row >= 7 ? gap : 0,
+    top,
+    bottom: height,
+    width: count * column,
+    height: height + CACHE.under,
+  };
 }
 
 // The value of one cell: the longest of the stored keys that it stands for; NaN or infinity if one of them is.

@@ -16,6 +16,8 @@ export default function ({ data, parentElement }) {
   state.cell = null;
 
   const parts = cacheElements(host, last);
+  const colours = themeColours(host);
+  const ramp = themeRamp(host);
   const step = () => (state.step === null ? last : state.step);
   let layout = null;
 
@@ -35,10 +37,19 @@ export default function ({ data, parentElement }) {
     const name = (head) => `KV ${head}`;
     if (cache.heads < 2) return;
     if (cache.heads <= MOST_BUTTONS) {
-      parts.heads.replaceChildren(buttonRow("KV head", [...Array(cache.heads).keys()].map((head) => [head, name(head)]), state.head, setHead));
+      parts.heads.replaceChildren(
+        buttonRow(
+          "KV head",
+          [...Array(cache.heads).keys()].map((head) => [head, name(head)]),
+          state.head,
+          setHead,
+        ),
+      );
       return;
     }
-    const range = parts.heads.querySelector("input") ?? element("input", { type: "range", min: 0, max: cache.heads - 1, "aria-label": "KV head" });
+    const range =
+      parts.heads.querySelector("input") ??
+      element("input", { type: "range", min: 0, max: cache.heads - 1, "aria-label": "KV head" });
     range.value = state.head;
     range.setAttribute("aria-valuetext", name(state.head));
     range.oninput = () => setHead(Number(range.value));
@@ -50,8 +61,6 @@ export default function ({ data, parentElement }) {
   function draw() {
     const width = host.clientWidth;
     if (!width) return;
-    const colours = themeColours(host);
-    const ramp = themeRamp(host);
     layout = cacheLayout(cache, width, longestLabel(cache, colours));
     const fill = cache.fills[step()] ?? null;
     const view = { fill, step: step(), head: state.head, cell: state.cell };
@@ -62,13 +71,19 @@ export default function ({ data, parentElement }) {
     parts.facts.replaceChildren(...cacheFacts(cache, view));
     parts.reading.replaceChildren(...(state.cell && fill ? readCell(fill).words : [fill ? CELL_HINT : ""]));
     parts.legend.hidden = !fill;
-    parts.notes.replaceChildren(...cacheNotes(cache, layout, broken).map((note) => element("p", { class: "note" }, note)));
+    parts.notes.replaceChildren(
+      ...cacheNotes(cache, layout, broken).map((note) => element("p", { class: "note" }, note)),
+    );
     parts.scaleName.textContent = `length of the stored key${cache.heads > 1 ? `, KV head ${state.head}` : ""}`;
     parts.range.value = step();
     parts.stepName.textContent = last < 0 ? "nothing has run" : step() ? `step ${step()} of ${last}` : "after prefill";
     parts.range.setAttribute("aria-valuetext", parts.stepName.textContent);
-    parts.field.setAttribute("aria-label", `KV cache, ${cache.layers} layers by ${fill ? fill[0] : 0} positions; arrow keys read the cells`);
-    if (layout.scrolls && fill && view.step) showColumn(parts.scroller, Math.floor((fill[0] - 1) / layout.factor) * layout.column);
+    parts.field.setAttribute(
+      "aria-label",
+      `KV cache, ${cache.layers} layers by ${fill ? fill[0] : 0} positions; arrow keys read the cells`,
+    );
+    if (layout.scrolls && fill && view.step)
+      showColumn(parts.scroller, Math.floor((fill[0] - 1) / layout.factor) * layout.column);
   }
 
   function readCell([length]) {
@@ -80,7 +95,12 @@ export default function ({ data, parentElement }) {
     const place = end > first ? `positions ${first} to ${end}` : `position ${first}`;
     const token = end > first ? null : tokenText(cache.pieces[first] ?? []);
     const what = { empty: "not computed yet", left: "has left the window", stored: decimals(value, 4) }[kind];
-    const words = [`layer ${layer}, ${place} `, kind === "empty" ? null : token, ": ", element("b", { class: "number" }, what)];
+    const words = [
+      `layer ${layer}, ${place} `,
+      kind === "empty" ? null : token,
+      ": ",
+      element("b", { class: "number" }, what),
+    ];
     return { value, words: words.filter((word) => word !== null) };
   }
 
@@ -91,7 +111,13 @@ export default function ({ data, parentElement }) {
   }
 
   parts.range.oninput = () => setStep(Number(parts.range.value));
-  listenToCells(parts.field, () => layout, cache, () => state.cell, setCell);
+  listenToCells(
+    parts.field,
+    () => layout,
+    cache,
+    () => state.cell,
+    setCell,
+  );
   drawHeads();
   draw();
   whenFontsLoad(draw);
@@ -115,7 +141,13 @@ function stepFromUrl(name) {
 }
 
 function cacheElements(host, last) {
-  const range = element("input", { type: "range", min: 0, max: Math.max(0, last), step: 1, "aria-label": "decode step" });
+  const range = element("input", {
+    type: "range",
+    min: 0,
+    max: Math.max(0, last),
+    step: 1,
+    "aria-label": "decode step",
+  });
   range.disabled = last < 1;
   const stepName = element("span", { class: "step-name number" });
   const heads = element("div", { class: "heads" });
@@ -128,7 +160,13 @@ function cacheElements(host, last) {
   const reading = element("div", { class: "note reading", "aria-live": "polite" });
   const legend = element("div", { class: "scale" }, scale, scaleName);
   const notes = element("div", { class: "notes" });
-  const label = element("label", { class: "steps" }, element("span", { class: "caption" }, "Decode step"), stepName, range);
+  const label = element(
+    "label",
+    { class: "steps" },
+    element("span", { class: "caption" }, "Decode step"),
+    stepName,
+    range,
+  );
   host.replaceChildren(
     element("div", { class: "controls" }, label, heads),
     facts,
@@ -143,7 +181,14 @@ function cacheElements(host, last) {
 // Positions, bytes by formula, bytes in the running cache, difference, what this step wrote.
 function cacheFacts(cache, { fill, step }) {
   const fact = (mark, label, value, unit = "") =>
-    element("span", {}, mark ? element("i", { class: mark }) : null, `${label} `, element("b", { class: "number" }, value), unit && `\u2006${unit}`);
+    element(
+      "span",
+      {},
+      mark ? element("i", { class: mark }) : null,
+      `${label} `,
+      element("b", { class: "number" }, value),
+      unit && `\u2006${unit}`,
+    );
   if (!fill) return [fact("", "positions", "0")];
   const [length, calculated, used] = fill;
   const facts = [
@@ -153,14 +198,16 @@ function cacheFacts(cache, { fill, step }) {
     fact("", "difference", groupDigits(used - calculated)),
   ];
   if (cache.allocated !== null) facts.push(fact("disc", "allocated", groupDigits(cache.allocated), "B"));
-  if (step > 0) facts.push(element("span", {}, "this step wrote ", element("b", {}, tokenText(cache.pieces[length - 1] ?? []))));
+  if (step > 0)
+    facts.push(element("span", {}, "this step wrote ", element("b", {}, tokenText(cache.pieces[length - 1] ?? []))));
   return facts;
 }
 
 function cacheNotes(cache, layout, broken) {
   const notes = [];
   if (layout.factor > 1) notes.push(`Each cell is the maximum over ${layout.factor} positions.`);
-  if (cache.windows.some((window) => window !== null)) notes.push("Hatched: stored once, and gone since it left the layer's window.");
+  if (cache.windows.some((window) => window !== null))
+    notes.push("Hatched: stored once, and gone since it left the layer's window.");
   if (broken) notes.push(`Not finite, and crossed: ${groupDigits(broken)} of the lengths shown.`);
   return notes;
 }
@@ -172,7 +219,8 @@ function longestLabel(cache, colours) {
 }
 
 function showColumn(scroller, x) {
-  if (x < scroller.scrollLeft || x > scroller.scrollLeft + scroller.clientWidth - 24) scroller.scrollLeft = x - scroller.clientWidth / 2;
+  if (x < scroller.scrollLeft || x > scroller.scrollLeft + scroller.clientWidth - 24)
+    scroller.scrollLeft = x - scroller.clientWidth / 2;
 }
 
 function listenToCells(field, layoutNow, cache, cellNow, setCell) {

@@ -21,34 +21,43 @@ function distributionTable(step, vocabulary, choose) {
 
 function distributionRow(step, { token, raw, after }, index, vocabulary, choose) {
   const chosen = token === step.token;
-  const parts = vocabulary[token] ?? [];
-  const text = flatToken(parts);
-  const name = element("span", { class: "name", title: text }, tokenText(parts), index >= 0 && chosen ? element("span", { class: "unseen" }, ", chosen") : null);
-  const late = chosen && step.rank >= index + 1 ? element("span", { class: "rank" }, `rank ${groupDigits(step.rank + 1)}`) : null;
+  const text = flatToken(vocabulary[token]);
+  const name = element("span", { class: "name", title: text }, tokenText(vocabulary[token]));
+  if (chosen) name.append(element("span", { class: "unseen" }, ", chosen"));
+  const rank = element("span", { class: "rank" }, `rank ${groupDigits(step.rank + 1)}`);
   const cells = [
-    element("span", { role: "cell", class: "token-cell" }, name, late),
-    element("span", { role: "cell", class: "bar-cell" }, probabilityBar(raw), element("span", { class: "number" }, decimals(raw, 4))),
-    afterCell(after, chosen && step.forced),
+    element("span", { role: "cell", class: "token-cell" }, name, chosen && step.rank > index ? rank : null),
+    barCell(raw),
+    barCell(after, chosen && step.forced ? "by hand" : "removed"),
   ];
-  const kind = `row${chosen ? " chosen" : ""}${after > 0 ? "" : " removed"}`;
-  if (chosen) return element("div", { class: kind, role: "row", "aria-current": "true", "data-token": token }, cells);
-  const button = element("button", { type: "button", class: kind, "data-token": token, title: "choose this token instead", onclick: () => choose(token) }, cells);
-  button.setAttribute("aria-label", `${text}: ${decimals(raw, 4)} before, ${after > 0 ? decimals(after, 4) : "removed"} after; choose it instead`);
+  const data = { class: chosen ? "row chosen" : "row", "data-token": token };
+  if (chosen) return element("div", { ...data, role: "row", "aria-current": "true" }, cells);
+  const button = element("button", { ...data, type: "button", title: "choose this token instead" }, cells);
+  const now = after > 0 ? decimals(after, 4) : "removed";
+  button.setAttribute("aria-label", `${text}: ${decimals(raw, 4)} before, ${now} after; choose it instead`);
+  button.onclick = () => choose(token);
   return element("div", { role: "row" }, button);
 }
 
-function afterCell(after, forced) {
-  if (after > 0) return element("span", { role: "cell", class: "bar-cell" }, probabilityBar(after), element("span", { class: "number" }, decimals(after, 4)));
-  const word = forced ? "by hand" : "removed";
-  return element("span", { role: "cell", class: "bar-cell" }, element("span", { class: "track gone" }, element("i")), element("span", { class: "number quiet" }, word));
+// A probability as a bar and a number; what the sampler took away is a short hatch and `gone`.
+function barCell(mass, gone = "removed") {
+  const bar = mass > 0 ? probabilityBar(mass) : element("span", { class: "track gone" }, element("i"));
+  const number = element("span", { class: mass > 0 ? "number" : "number quiet" }, mass > 0 ? decimals(mass, 4) : gone);
+  return element("span", { role: "cell", class: "bar-cell" }, bar, number);
 }
 
-const probabilityBar = (probability) => element("span", { class: "track" }, element("i", { style: `width:${Math.max(probability > 0 ? 0.5 : 0, 100 * probability)}%` }));
+function probabilityBar(mass) {
+  return element("span", { class: "track" }, element("i", { style: `width:${Math.max(0.5, 100 * mass)}%` }));
+}
 
 function restRow(step, others) {
-  const [raw, after] = step.rest;
-  const bar = (mass) => element("span", { role: "cell", class: "bar-cell" }, probabilityBar(mass), element("span", { class: mass > 0 ? "number" : "number quiet" }, mass > 0 ? decimals(mass, 4) : "removed"));
-  return element("div", { class: "row rest", role: "row" }, element("span", { role: "cell", class: "name" }, `${groupDigits(others)} others`), bar(raw), bar(after));
+  const name = element("span", { role: "cell", class: "name" }, `${groupDigits(others)} others`);
+  return element(
+    "div",
+    { class: "row rest", role: "row" },
+    name,
+    step.rest.map((mass) => barCell(mass)),
+  );
 }
 
 // What each filter of the sampler did, in the order in which it was applied.
@@ -60,10 +69,21 @@ function stageList(step) {
       element("span", { class: "stage-name" }, label),
       element("span", { class: "number" }, `${groupDigits(kept)} kept`),
       element("span", { class: "number" }, removed > 0 ? `${decimals(removed, 4)} removed` : "0 removed"),
-      element("span", { class: "mass", "aria-hidden": "true" }, element("i", { style: `width:${100 * (1 - removed)}%` })),
+      element(
+        "span",
+        { class: "mass", "aria-hidden": "true" },
+        element("i", { style: `width:${100 * (1 - removed)}%` }),
+      ),
     ),
   );
-  const first = element("div", { class: "stage", role: "listitem" }, element("span", { class: "stage-name" }, "softmax"), element("span", { class: "number" }, `${groupDigits(step.vocabulary)} tokens`));
-  const nothing = rows.length ? [] : [element("p", { class: "note" }, "No filter is on: the token is drawn from the model's own distribution.")];
+  const first = element(
+    "div",
+    { class: "stage", role: "listitem" },
+    element("span", { class: "stage-name" }, "softmax"),
+    element("span", { class: "number" }, `${groupDigits(step.vocabulary)} tokens`),
+  );
+  const nothing = rows.length
+    ? []
+    : [element("p", { class: "note" }, "No filter is on: the token is drawn from the model's own distribution.")];
   return element("div", { class: "stages", role: "list" }, first, rows, nothing);
 }

@@ -13,8 +13,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
   state.last = last;
 
   const now = () => (state.step === null ? last : state.step);
-  const strip = chipStrip([...run.prompt, ...run.steps.map((step) => run.tokenParts(step.token))], "prompt and generated tokens", (position) =>
-    setStep(position - run.prompt.length),
+  const strip = chipStrip(
+    [...run.prompt, ...run.steps.map((step) => run.tokenParts(step.token))],
+    "prompt and generated tokens",
+    (position) => setStep(position - run.prompt.length),
   );
   run.prompt.forEach((_, position) => strip.node.children[position].classList.add("given"));
   const parts = decodeElements(host, strip.node, run, last);
@@ -31,7 +33,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const step = run.steps[index];
     const current = step ? run.prompt.length + index : run.prompt.length - 1;
     if (current >= 0) strip.update({ current: step ? current : -1, needle: (position) => chosenNeedle(run, position) });
-    [...strip.node.children].forEach((chip, position) => chip.classList.toggle("later", step !== undefined && position > current));
+    [...strip.node.children].forEach((chip, position) =>
+      chip.classList.toggle("later", step !== undefined && position > current),
+    );
     if (state.step === null) strip.node.scrollTop = strip.node.scrollHeight;
     parts.range.value = Math.max(0, index);
     parts.stepName.replaceChildren(...stepInWords(run, step, index, last));
@@ -40,7 +44,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
     parts.text.scrollTop = parts.text.scrollHeight;
     parts.body.hidden = !step;
     if (!step) return;
-    parts.table.replaceChildren(distributionTable(step, run.vocabulary, (token) => setTriggerValue("choose", { step: index, token })));
+    parts.table.replaceChildren(
+      distributionTable(step, run.vocabulary, (token) => setTriggerValue("choose", { step: index, token })),
+    );
     parts.stages.replaceChildren(stageList(step));
     drawTimes(index);
   }
@@ -100,7 +106,12 @@ function stepInWords(run, step, index, last) {
   const tokens = `${groupDigits(step.forward)} token${step.forward === 1 ? "" : "s"}`;
   const forward = index ? `forward of ${tokens}` : `prefill of ${tokens}`;
   const bold = (text) => element("b", { class: "number" }, text);
-  return [`step ${index} of ${last}: `, bold(timeText(step)), ` for a ${forward}, then ${step.forced ? "by hand" : "drawn"} for position ${step.position}: `, tokenText(run.tokenParts(step.token))];
+  return [
+    `step ${index} of ${last}: `,
+    bold(timeText(step)),
+    ` for a ${forward}, then ${step.forced ? "by hand" : "drawn"} for position ${step.position}: `,
+    tokenText(run.tokenParts(step.token)),
+  ];
 }
 
 // The generated text up to this step. A character that is spread over tokens appears when its last byte is there.
@@ -121,7 +132,11 @@ function decodeElements(host, strip, run, last) {
   const stages = element("div");
   const times = element("div", { class: "times" });
   const timesNote = element("p", { class: "note" });
-  const hint = element("p", { class: "note" }, "Bars run from 0 to 1. Click a token to choose it instead: the steps after it are taken back.");
+  const hint = element(
+    "p",
+    { class: "note" },
+    "Bars run from 0 to 1. Click a token to choose it instead: the steps after it are taken back.",
+  );
   const body = element(
     "div",
     { class: "body" },
@@ -136,7 +151,12 @@ function decodeElements(host, strip, run, last) {
       timesNote,
     ),
   );
-  const legend = element("div", { class: "note legend" }, element("i", { class: "loss" }), "probability the model gave the chosen token; click one to see its step");
+  const legend = element(
+    "div",
+    { class: "note legend" },
+    element("i", { class: "loss" }),
+    "probability the model gave the chosen token; click one to see its step",
+  );
   host.replaceChildren(
     element("label", { class: "steps" }, element("span", { class: "caption" }, "Step"), range),
     stepName,

@@ -7,7 +7,13 @@ function timesFigure(steps, selected, width, choose) {
   const known = times.filter((time) => Number.isFinite(time) && time > 0);
   const bottom = TIMES.top + TIMES.height;
   const height = bottom + TIMES.under;
-  const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": timesInWords(steps) });
+  const svg = svgElement("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": timesInWords(steps),
+  });
   if (!known.length) return svg;
   const largest = Math.max(...known);
   const smallest = Math.min(...known);
@@ -16,22 +22,36 @@ function timesFigure(steps, selected, width, choose) {
   const high = log ? Math.log10(largest) + 0.15 : largest * 1.12;
   const right = width - TIMES.right;
   const y = (time) => bottom - (TIMES.height * ((log ? Math.log10(time) : time) - low)) / (high - low);
-  const x = (index) => (steps.length < 2 ? TIMES.left + 10 : TIMES.left + 10 + ((right - TIMES.left - 20) * index) / (steps.length - 1));
+  const x = (index) =>
+    steps.length < 2 ? TIMES.left + 10 : TIMES.left + 10 + ((right - TIMES.left - 20) * index) / (steps.length - 1);
   for (const tick of timeTicks(low, high, log)) {
     const level = y(tick);
-    svg.append(svgLine(TIMES.left, level, right, level, { stroke: "var(--hairline)" }), svgText(TIMES.left - 8, level + 4, decimals(tick, tick < 10 && tick % 1 ? 1 : 0), "end"));
+    svg.append(
+      svgLine(TIMES.left, level, right, level, { stroke: "var(--hairline)" }),
+      svgText(TIMES.left - 8, level + 4, decimals(tick, tick < 10 && tick % 1 ? 1 : 0), "end"),
+    );
   }
   svg.append(svgLine(TIMES.left, bottom, right, bottom, { stroke: "var(--rule)" }));
   const each = Math.max(1, Math.ceil((steps.length * 30) / (right - TIMES.left)));
   steps.forEach((_, index) => {
-    if (index % each === 0 && (index === 0 || x(index) - x(0) > 26)) svg.append(svgText(x(index), bottom + 17, String(index), "middle"));
+    if (index % each === 0 && (index === 0 || x(index) - x(0) > 26))
+      svg.append(svgText(x(index), bottom + 17, String(index), "middle"));
   });
   svg.append(svgLine(x(selected), TIMES.top, x(selected), bottom, { stroke: "var(--ink2)" }));
   const radius = Math.max(1.5, Math.min(3.5, ((right - TIMES.left) / steps.length) * 0.35));
   times.forEach((time, index) => {
     if (!(time > 0)) return;
     const ring = index === selected ? { stroke: "var(--background)", "stroke-width": 1.5 } : {};
-    svg.append(svgElement("circle", { cx: x(index), cy: y(time), r: radius + (index === selected ? 2 : 0), fill: "var(--measured)", "data-step": index, ...ring }));
+    svg.append(
+      svgElement("circle", {
+        cx: x(index),
+        cy: y(time),
+        r: radius + (index === selected ? 2 : 0),
+        fill: "var(--measured)",
+        "data-step": index,
+        ...ring,
+      }),
+    );
   });
   if (steps.length > 1) prefillName(svg, x(0), y(times[0]));
   svg.onclick = (event) => {
@@ -43,8 +63,10 @@ function timesFigure(steps, selected, width, choose) {
   return svg;
 }
 
-const svgLine = (x1, y1, x2, y2, properties) => svgElement("line", { x1, y1, x2, y2, "stroke-width": 1, ...properties });
-const svgText = (x, y, text, anchor) => svgElement("text", { x, y, "font-size": 11, "text-anchor": anchor, style: "fill:var(--ink2)" }, text);
+const svgLine = (x1, y1, x2, y2, properties) =>
+  svgElement("line", { x1, y1, x2, y2, "stroke-width": 1, ...properties });
+const svgText = (x, y, text, anchor) =>
+  svgElement("text", { x, y, "font-size": 11, "text-anchor": anchor, style: "fill:var(--ink2)" }, text);
 
 // The first disc by its name, beside it; over it where its neighbours would lie behind the word.
 function prefillName(svg, x, y) {

@@ -4,7 +4,12 @@ const TILE_MARK = { missing: "dashed", impossible: "dashed" };
 
 function tileRow(mark, label, value) {
   return [
-    element("dt", {}, element("i", { class: `mark ${mark}`, "aria-hidden": "true" }, mark === "delta" ? "Δ" : null), label),
+    element(
+      "dt",
+      {},
+      element("i", { class: `mark ${mark}`, "aria-hidden": "true" }, mark === "delta" ? "Δ" : null),
+      label,
+    ),
     element("dd", { class: "number" }, value),
   ];
 }
@@ -13,7 +18,8 @@ function tileBelow(tile, run) {
   const lines = [];
   if (tile.reason) lines.push(element("p", { class: "note reason" }, tile.reason));
   if (tile.note) lines.push(element("p", { class: "note" }, tile.note));
-  if (tile.run) lines.push(element("button", { type: "button", class: "run", onclick: () => run(tile.name) }, tile.run));
+  if (tile.run)
+    lines.push(element("button", { type: "button", class: "run", onclick: () => run(tile.name) }, tile.run));
   return lines;
 }
 
@@ -22,7 +28,12 @@ function tileElement(tile, run) {
     "div",
     { class: "tile", role: "listitem", "data-state": tile.state },
     element("div", { class: "name" }, tile.name),
-    element("div", { class: "headline number" }, tile.value, tile.unit ? element("span", { class: "unit" }, tile.unit) : null),
+    element(
+      "div",
+      { class: "headline number" },
+      tile.value,
+      tile.unit ? element("span", { class: "unit" }, tile.unit) : null,
+    ),
     element(
       "dl",
       {},
