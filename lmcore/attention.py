@@ -15,13 +15,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lmcore.cache import KVCache
-from lmcore.config import GroupedQuery
 from lmcore.masks import Mask, additive
-from lmcore.rope import rotate
+from lmcore.norms import HeadNorm
+from lmcore.rope import Turn, rotate
+from lmcore.specs import GroupedQuery
 from lmcore.trace import Edits, Tap
 
 Queries = Float[Tensor, "B H T Dh"]
 Keys = Float[Tensor, "B K S Dh"]
+Values = Float[Tensor, "B K S Dv"]
+Outputs = Float[Tensor, "B H T Dv"]
 Weights = Float[Tensor, "B H T S"]
 
 
@@ -29,28 +32,48 @@ Weights = Float[Tensor, "B H T S"]
 class Reads:
     """Which of S keys each of T queries may read: worked out once per forward for each kind of layer.
 
-    `kernel` is "causal" (j <= i and T = S) or "all" when the fused kernel can be told in a word, else "mask".
+    `kernel` is "causal" (j <= i and T = S) or "all" when the fused kernel can be told in a word, else "mask". With
+    `slopes` (H,) scores get ALiBi's bias `-slope * (i - j)` (Press et al. 2022).
     """
 
     mask: Mask
     query: Int[Tensor, " T"]
     key: Int[Tensor, " S"]
     kernel: str
+    slopes: Float[Tensor, " H"] | None = None
 
     @cached_property
     def allowed(self) -> Bool[Tensor, "T S"]:
         return self.mask.allows(self.query, self.key)
 
     @cached_property
-    def bias(self) -> Float[Tensor, "T S"]:
-        """0 where a query may read and -inf where not: added to the scaled scores before the softmax."""
-        return additive(self.allowed)
+    def bias(self) -> Float[Tensor, "... T S"]:
+        """What is added to the scaled scores: 0 where a query may read and -inf where not, and ALiBi's bias if any."""
+        hidden = additive(self.allowed)
+        if self.slopes is None:
+            return hidden
+        return hidden + self.slopes[:, None, None] * (self.key[None, :] - self.query[:, None])
 
     @cached_property
     def blind(self) -> Bool[Tensor, "T 1"] | None:
         """The queries that may read nothing, or None when there are none (as under every causal mask)."""
         rows = ~self.allowed.any(-1, keepdim=True)
         return rows if bool(rows.any()) else None
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How scores become weights: `scale`, then soft-capping, mask, sinks and the softmax variant."""
+
+    scale: float
+    softcap: float | None = None
+    sinks: Float[Tensor, " H"] | None = None
+    variant: str = "safe"
+
+    @property
+    def written_out(self) -> bool:
+        """Whether the fused kernel cannot do it."""
+        return self.softcap is not None or self.sinks is not None or self.variant != "safe"
 
 
 def softmax(scores: Weights, blind: Bool[Tensor, "T 1"] | None = None) -> Weights:
@@ -65,43 +88,59 @@ def softmax_unsafe(scores: Weights) -> Weights:
     return (exp / exp.sum(-1, keepdim=True, dtype=torch.float16)).float()
 
 
-def attend(q: Queries, k: Keys, v: Keys, reads: Reads, scale: float, tap: Tap, variant: str = "safe") -> Queries:
+def with_sinks(scores: Weights, sinks: Float[Tensor, " H"]) -> Weights:
+    """Softmax over the keys and one learned logit per head, whose share is then dropped: rows sum to less than one."""
+    b, h, t, _ = scores.shape
+    column = sinks.view(1, h, 1, 1).expand(b, h, t, 1).to(scores.dtype)
+    return torch.cat((scores, column), dim=-1).softmax(-1, dtype=torch.float32)[..., :-1]
+
+
+def attend(q: Queries, k: Keys, v: Values, reads: Reads, how: Scoring, tap: Tap) -> Outputs:
     """`softmax(q k^T * scale + mask) v`, every stage through the tap; query head h reads KV head h // (H / K).
 
-    Shared heads are not copied: the G query heads of one KV head are stacked on the query axis. A stage that nobody
-    keeps is overwritten by the next: at T = 512 fresh memory costs as much as the arithmetic.
+    `scores_scaled` is after scale and soft-cap, `scores_masked` after mask and ALiBi. Shared heads are not copied: the
+    G query heads of one KV head are stacked on the query axis. A stage that nobody keeps is overwritten by the next: at
+    T = 512 fresh memory costs as much as the arithmetic.
     """
     b, h, t, dim = q.shape
     kv_heads, s = k.shape[1], k.shape[2]
     grouped = q.reshape(b, kv_heads, h // kv_heads * t, dim)
     scores = tap("scores_raw", (grouped @ k.mT).view(b, h, t, s))
-    scores = tap("scores_scaled", torch.mul(scores, scale, out=None if tap.keeps("scores_raw") else scores))
-    if variant == "mask_after":
+    scores = torch.mul(scores, how.scale, out=None if tap.keeps("scores_raw") else scores)
+    scores = tap("scores_scaled", scores if how.softcap is None else how.softcap * torch.tanh(scores / how.softcap))
+    if how.variant == "mask_after":
         pattern = softmax(tap("scores_masked", scores)) * reads.allowed
     else:
         out = None if tap.keeps("scores_scaled") else scores
         scores = tap("scores_masked", torch.add(scores, reads.bias.to(scores.dtype), out=out))
-        pattern = softmax_unsafe(scores) if variant == "unsafe_float16" else softmax(scores, reads.blind)
+        if how.sinks is not None:
+            pattern = with_sinks(scores, how.sinks)
+        else:
+            pattern = softmax_unsafe(scores) if how.variant == "unsafe_float16" else softmax(scores, reads.blind)
     pattern = tap("pattern", pattern.to(v.dtype))
     mixed = pattern.reshape(b, kv_heads, h // kv_heads * t, s) @ v
-    return mixed.view(b, h, t, dim)
+    return mixed.view(b, h, t, v.shape[-1])
 
 
-def attend_fused(q: Queries, k: Keys, v: Keys, reads: Reads, scale: float) -> Queries:
+def attend_fused(q: Queries, k: Keys, v: Values, reads: Reads, scale: float) -> Outputs:
     """The same z from `scaled_dot_product_attention`, which never holds the T x S weights."""
     b, h, t, dim = q.shape
     if t == 1 and reads.kernel == "all":
         stacked = q.reshape(b, k.shape[1], h // k.shape[1], dim)
-        return F.scaled_dot_product_attention(stacked, k, v, scale=scale).reshape(b, h, 1, dim)
+        return F.scaled_dot_product_attention(stacked, k, v, scale=scale).reshape(b, h, 1, v.shape[-1])
+    mask = None
+    if reads.kernel == "mask":
+        mask = reads.allowed if reads.slopes is None else reads.bias.to(q.dtype)
     return F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=reads.allowed if reads.kernel == "mask" else None,
-        is_causal=reads.kernel == "causal",
-        scale=scale,
-        enable_gqa=h != k.shape[1],
+        q, k, v, attn_mask=mask, is_causal=reads.kernel == "causal", scale=scale, enable_gqa=h != k.shape[1]
     )
+
+
+def mix(q: Queries, k: Keys, v: Values, reads: Reads, how: Scoring, tap: Tap) -> Outputs:
+    """z by the fused kernel, or written out where a stage is asked for or the kernel cannot do it."""
+    if tap.needs_scores or how.written_out:
+        return attend(q, k, v, reads, how, tap)
+    return attend_fused(q, k, v, reads, how.scale)
 
 
 class Attention(nn.Module):
@@ -114,35 +153,71 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(d_model, shared, bias=spec.qkv_bias)
         self.v_proj = nn.Linear(d_model, shared, bias=spec.qkv_bias)
         self.o_proj = nn.Linear(queries, d_model, bias=spec.out_bias)
+        if spec.qk_norm is not None and spec.qk_norm.over != "unit":
+            self.q_norm = HeadNorm(spec.n_heads, spec.head_dim, spec.qk_norm)
+            self.k_norm = HeadNorm(spec.n_kv_heads, spec.head_dim, spec.qk_norm)
+        if spec.sinks:
+            self.sinks = nn.Parameter(torch.zeros(spec.n_heads))
         self.spec = spec
 
     def forward(
-        self,
-        x: Float[Tensor, "B T D"],
-        turn: tuple[Tensor, Tensor] | None,
-        reads: Reads,
-        cache: KVCache | None,
-        tap: Tap,
-        edits: Edits,
+        self, x: Float[Tensor, "B T D"], turn: Turn | None, reads: Reads, cache: KVCache | None, tap: Tap, edits: Edits
     ) -> Float[Tensor, "B T D"]:
-        q, k, v = (
-            tap(name, split_heads(project(x), self.spec.head_dim))
-            for name, project in (("q", self.q_proj), ("k", self.k_proj), ("v", self.v_proj))
-        )
-        if turn is not None:
-            q, k = rotate(q, *turn), rotate(k, *turn)
-        q, k = tap("rot_q", q), tap("rot_k", k)
-        if cache is not None:
-            k, v, _ = cache.append(tap.layer, k, v)
-        scale = self.spec.scale if edits.scale is None else edits.scale
-        if tap.needs_scores:
-            z = attend(q, k, v, reads, scale, tap, edits.softmax)
+        q, k, v = self.project(x, tap)
+        if turn is None:
+            q, k = tap("rot_q", self.tuned(q, reads)), tap("rot_k", k)
+            if cache is not None:
+                k, v = cache.append(tap.layer, k, v)
         else:
-            z = attend_fused(q, k, v, reads, scale)
-        off = [head for layer, head in edits.zero_heads if layer == tap.layer]
-        if off:
-            z = z.index_fill(1, torch.tensor(off, device=z.device), 0.0)
+            q = tap("rot_q", self.unit(rotate(q, turn.cos, turn.sin)))
+            k, v = self._turned_keys(k, v, turn, cache, tap)
+        how = Scoring(
+            scale=self.spec.scale if edits.scale is None else edits.scale,
+            softcap=self.spec.softcap,
+            sinks=self.sinks if self.spec.sinks else None,
+            variant=edits.softmax,
+        )
+        z = without_heads(mix(q, k, v, reads, how, tap), tap.layer, edits)
         return tap("attn_out", self.o_proj(join_heads(tap("z", z))))
+
+    def project(self, x: Tensor, tap: Tap) -> tuple[Tensor, Tensor, Tensor]:
+        """q (B, H, T, Dh), k and v (B, K, T, Dh), normed and clipped where the model does so."""
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if self.spec.clip is not None:
+            q, k, v = (t.clamp(-self.spec.clip, self.spec.clip) for t in (q, k, v))
+        if self.spec.qk_norm is not None and self.spec.qk_norm.over != "unit":
+            q, k = self.q_norm(q), self.k_norm(k)
+        dim = self.spec.head_dim
+        return tap("q", split_heads(q, dim)), tap("k", split_heads(k, dim)), tap("v", split_heads(v, dim))
+
+    def _turned_keys(self, k: Tensor, v: Tensor, turn: Turn, cache: KVCache | None, tap: Tap) -> tuple[Tensor, Tensor]:
+        """Keys rotated before they are stored, or on reading where the frequencies follow the length."""
+        if turn.key_cos is None or turn.key_sin is None or cache is None:
+            k = tap("rot_k", self.unit(rotate(k, turn.cos, turn.sin)))
+            return (k, v) if cache is None else cache.append(tap.layer, k, v)
+        tap("rot_k", self.unit(rotate(k, turn.cos, turn.sin)))
+        k, v = cache.append(tap.layer, k, v)
+        held = k.shape[2]
+        return self.unit(rotate(k, turn.key_cos[-held:], turn.key_sin[-held:])), v
+
+    def unit(self, x: Tensor) -> Tensor:
+        """x over its root mean square, in models that do so after RoPE."""
+        if self.spec.qk_norm is None or self.spec.qk_norm.over != "unit":
+            return x
+        return F.rms_norm(x, x.shape[-1:], None, self.spec.qk_norm.norm.eps)
+
+    def tuned(self, q: Tensor, reads: Reads) -> Tensor:
+        """q of a layer without RoPE, scaled by the logarithm of its position in models that do so."""
+        if self.spec.tuning is None:
+            return q
+        steps = torch.floor((reads.query.float() + 1) / self.spec.tuning.floor)
+        return (q * (torch.log1p(steps) * self.spec.tuning.scale + 1)[:, None]).to(q.dtype)
+
+
+def without_heads(z: Outputs, layer: int, edits: Edits) -> Outputs:
+    """z with the heads that the edits ablate in this layer set to zero."""
+    off = [head for at, head in edits.zero_heads if at == layer]
+    return z.index_fill(1, torch.tensor(off, device=z.device), 0.0) if off else z
 
 
 def split_heads(x: Float[Tensor, "B T E"], head_dim: int) -> Float[Tensor, "B N T Dh"]:

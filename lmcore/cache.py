@@ -29,21 +29,20 @@ class LayerCache:
     def kept(self) -> int:
         return self.end - self.start
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Store T new positions; return the keys and values their queries may read, and the first one's position."""
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Store T new positions; return the keys and values that their queries may read, old and new."""
         new, kept, capacity = k.shape[2], self.kept, self.k.shape[2]
         self.end += new
         if kept + new <= capacity:
             self.k[:, :, kept : kept + new] = k
             self.v[:, :, kept : kept + new] = v
-            return self.k[:, :, : kept + new], self.v[:, :, : kept + new], self.start
+            return self.k[:, :, : kept + new], self.v[:, :, : kept + new]
         assert self.window is not None
-        first = self.start
         keys, values = (torch.cat((old[:, :, :kept], fresh), dim=2) for old, fresh in ((self.k, k), (self.v, v)))
         self.start = self.end - capacity
         self.k.copy_(keys[:, :, -capacity:])
         self.v.copy_(values[:, :, -capacity:])
-        return keys, values, first
+        return keys, values
 
 
 class Extent(NamedTuple):
@@ -124,9 +123,9 @@ class KVCache:
                 layer.k, layer.v = (_grown(t, slots, layer.kept) for t in (layer.k, layer.v))
 
     def append(
-        self, layer: int, k: Float[Tensor, "B K T Dh"], v: Float[Tensor, "B K T Dh"]
-    ) -> tuple[Float[Tensor, "B K S Dh"], Float[Tensor, "B K S Dh"], int]:
-        """Store one layer's new keys and values; returns what their queries read, and the first key's position."""
+        self, layer: int, k: Float[Tensor, "B K T Dh"], v: Float[Tensor, "B K T Dv"]
+    ) -> tuple[Float[Tensor, "B K S Dh"], Float[Tensor, "B K S Dv"]]:
+        """Store one layer's new keys and values (MLA: latents and rotary keys); returns all that its queries read."""
         return self.layers[layer].append(k, v)
 
     def keys(self, layer: int) -> Float[Tensor, "B K S Dh"]:
@@ -134,7 +133,7 @@ class KVCache:
         held = self.layers[layer]
         return held.k[:, :, : held.kept]
 
-    def values(self, layer: int) -> Float[Tensor, "B K S Dh"]:
+    def values(self, layer: int) -> Float[Tensor, "B K S Dv"]:
         """The stored values of one layer."""
         held = self.layers[layer]
         return held.v[:, :, : held.kept]

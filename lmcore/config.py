@@ -9,144 +9,92 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lmcore.errors import ConfigError
+from lmcore.specs import Dense, GroupedQuery, Latent, MoE, Norm, QKNorm, Rope, Tuning, Wiring, need, positive
 
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
-LAYER_TYPES = ("full", "sliding")
+__all__ = [
+    "Dense",
+    "GroupedQuery",
+    "Latent",
+    "MoE",
+    "ModelConfig",
+    "Norm",
+    "QKNorm",
+    "Rope",
+    "Tuning",
+    "Wiring",
+]
 
-
-def _positive(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name} is {value!r}", expected="an integer of at least 1", where=f"field {name}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupedQuery:
-    """Attention whose H query heads share K KV heads: MHA is K = H, MQA is K = 1 (Ainslie et al. 2023, GQA).
-
-    `scale` multiplies `q . k`; it is `head_dim ** -0.5` unless the model says otherwise (Vaswani et al. 2017, eq. 1).
-    """
-
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    scale: float
-    qkv_bias: bool = False
-    out_bias: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("n_heads", "n_kv_heads", "head_dim"):
-            _positive(getattr(self, name), name)
-        if self.n_heads % self.n_kv_heads:
-            raise ConfigError(
-                f"{self.n_heads} query heads cannot share {self.n_kv_heads} KV heads evenly",
-                expected="n_heads to be a multiple of n_kv_heads",
-                where="fields n_heads and n_kv_heads",
-                todo="Choose a divisor of n_heads as the number of KV heads.",
-            )
-        if not self.scale > 0:
-            raise ConfigError(f"scale is {self.scale!r}", expected="a positive number", where="field scale")
-
-    @property
-    def group_size(self) -> int:
-        """Query heads per KV head, G = H / K; query head h reads KV head h // G."""
-        return self.n_heads // self.n_kv_heads
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dense:
-    """Feed-forward sublayer: gated, `down(act(gate x) * up x)` (Shazeer 2020), or plain, `down(act(up x))`."""
-
-    d_ff: int
-    activation: str = "silu"
-    gated: bool = True
-    bias: bool = False
-
-    def __post_init__(self) -> None:
-        _positive(self.d_ff, "d_ff")
-        if self.activation not in ACTIVATIONS:
-            raise ConfigError(
-                f"activation {self.activation!r} is not known",
-                expected="one of " + ", ".join(ACTIVATIONS),
-                where="field activation",
-            )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Norm:
-    """RMSNorm (Zhang & Sennrich 2019): `x / sqrt(mean(x^2) + eps) * weight`."""
-
-    eps: float = 1e-5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.eps < 1:
-            raise ConfigError(f"eps is {self.eps!r}", expected="a number between 0 and 1", where="field eps")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rope:
-    """Rotary positions (Su et al. 2021, eq. 15) on the first `rotary_dim` dims of each head, half-split pairing.
-
-    `type` names the entry of `lmcore.rope.FREQUENCIES` that turns the other fields into frequencies.
-    """
-
-    rotary_dim: int
-    base: float = 10_000.0
-    type: str = "default"
-
-    def __post_init__(self) -> None:
-        _positive(self.rotary_dim, "rotary_dim")
-        if self.rotary_dim % 2:
-            raise ConfigError(
-                f"rotary_dim is {self.rotary_dim}",
-                expected="an even number, since RoPE turns pairs",
-                where="field rotary_dim",
-            )
-        if not self.base > 0:
-            raise ConfigError(f"base is {self.base!r}", expected="a positive number", where="field base")
+PRE_NORM = Wiring()
+LAYER_TYPES = ("full", "sliding", "chunked")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """A decoder-only Transformer. `layer_types` has one entry per layer; `window` belongs to the sliding ones."""
+    """A decoder-only Transformer. `layer_types` has one entry per layer; `window` belongs to the sliding ones.
+
+    - `rope` turns q and k in every layer but `nope_layers`; in sliding layers `local_rope` takes its place if given.
+    - `learned_positions`: rows of a learned table added to the embedding, the first `position_offset` of them unused.
+    - `alibi`: largest exponent of the slopes of ALiBi's bias, when there is one.
+    - `chunk` belongs to chunked layers: a query reads its own chunk only (Llama 4).
+    - `moe` replaces `ffn` in `moe_layers`.
+    - `embedding_scale`, `logit_scale` multiply; `logit_softcap` c gives c tanh(z / c) (Gemma 2).
+    """
 
     vocab_size: int
     d_model: int
     n_layers: int
     max_positions: int
-    attention: GroupedQuery
+    attention: GroupedQuery | Latent
     ffn: Dense
     norm: Norm
     rope: Rope | None
     tied: bool
     layer_types: tuple[str, ...]
     window: int | None = None
+    chunk: int | None = None
+    local_rope: Rope | None = None
+    nope_layers: tuple[int, ...] = ()
+    learned_positions: int | None = None
+    position_offset: int = 0
+    alibi: float | None = None
+    wiring: Wiring = PRE_NORM
+    moe: MoE | None = None
+    moe_layers: tuple[int, ...] = ()
+    embedding_scale: float = 1.0
+    embedding_norm: bool = False
+    final_norm: bool = True
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
+    head_bias: bool = False
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "d_model", "n_layers", "max_positions"):
-            _positive(getattr(self, name), name)
-        if self.window is not None:
-            _positive(self.window, "window")
+            positive(getattr(self, name), name)
+        for name in ("window", "chunk", "learned_positions"):
+            if getattr(self, name) is not None:
+                positive(getattr(self, name), name)
         if len(self.layer_types) != self.n_layers:
             raise ConfigError(
                 f"layer_types has {len(self.layer_types)} entries",
                 expected=f"one for each of {self.n_layers} layers",
                 where="field layer_types",
             )
-        unknown = sorted(set(self.layer_types) - set(LAYER_TYPES))
-        if unknown:
-            raise ConfigError(
-                f"layer type {unknown[0]!r} is not known",
-                expected="one of " + ", ".join(LAYER_TYPES),
-                where="field layer_types",
-            )
-        if "sliding" in self.layer_types and self.window is None:
-            raise ConfigError("sliding layers have no window", expected="a number of tokens", where="field window")
-        if self.rope is not None and self.rope.rotary_dim > self.head_dim:
-            raise ConfigError(
-                f"rotary_dim {self.rope.rotary_dim} is larger than head_dim {self.head_dim}",
-                expected="at most the head dim",
-                where="field rotary_dim",
-            )
+        for kind in sorted(set(self.layer_types)):
+            need(kind, LAYER_TYPES, "layer type", "layer_types")
+        for kind, length in (("sliding", "window"), ("chunked", "chunk")):
+            if kind in self.layer_types and getattr(self, length) is None:
+                raise ConfigError(
+                    f"{kind} layers have no {length}", expected="a count of tokens", where=f"field {length}"
+                )
+        for rope in (self.rope, self.local_rope):
+            if rope is not None and rope.rotary_dim > self.attention.rotary_room:
+                raise ConfigError(
+                    f"rotary_dim {rope.rotary_dim} is larger than the {self.attention.rotary_room} dims of a head",
+                    expected="at most the head dim",
+                    where="field rotary_dim",
+                )
+        if self.moe_layers and self.moe is None:
+            raise ConfigError("moe_layers are given without experts", expected="a moe spec", where="field moe")
 
     @property
     def n_heads(self) -> int:
@@ -158,6 +106,7 @@ class ModelConfig:
 
     @property
     def head_dim(self) -> int:
+        """Dims of a head's q and k."""
         return self.attention.head_dim
 
     @property
@@ -167,6 +116,16 @@ class ModelConfig:
     def window_of(self, layer: int) -> int | None:
         """Keys that a query of this layer may read, its own included; None when all before it."""
         return self.window if self.layer_types[layer] == "sliding" else None
+
+    def rope_of(self, layer: int) -> Rope | None:
+        """The rotary spec of this layer, None where it has none."""
+        if layer in self.nope_layers:
+            return None
+        return self.local_rope if self.local_rope is not None and self.layer_types[layer] == "sliding" else self.rope
+
+    def ffn_of(self, layer: int) -> Dense | MoE:
+        """The feed-forward spec of this layer."""
+        return self.moe if self.moe is not None and layer in self.moe_layers else self.ffn
 
     def changed(self, **fields: object) -> ModelConfig:
         """A copy with some fields replaced, checked again."""

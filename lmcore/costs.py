@@ -12,6 +12,7 @@ from math import prod
 from lmcore.config import ModelConfig
 from lmcore.errors import InputError
 from lmcore.shapes import cache_shapes, layer_shapes, param_shapes, stage_shapes
+from lmcore.specs import Dense, Latent, MoE
 
 
 def _count(name: str, value: int, least: int = 0) -> int:
@@ -39,31 +40,23 @@ def component_of(name: str) -> str:
     """The component (`embedding`, `attention`, `ffn`, `norms`, `head`) that a parameter name belongs to."""
     if "norm" in name:
         return "norms"
-    for mark, component in ((".self_attn.", "attention"), (".mlp.", "ffn"), ("embed", "embedding")):
+    for mark, component in (("self_attn.", "attention"), ("mlp.", "ffn"), ("embed_", "embedding")):
         if mark in name:
             return component
     return "head"
 
 
 def param_counts(cfg: ModelConfig) -> ParamCounts:
-    """Parameters by formula: embedding V D; a layer's attention 2 D H Dh + 2 D K Dh, gated FFN 3 D F; norms D each."""
-    a, d, layers = cfg.attention, cfg.d_model, cfg.n_layers
-    q, kv = a.n_heads * a.head_dim, a.n_kv_heads * a.head_dim
-    attention = 2 * d * q + 2 * d * kv + (q + 2 * kv if a.qkv_bias else 0) + (d if a.out_bias else 0)
-    matrices = 3 if cfg.ffn.gated else 2
-    ffn = matrices * d * cfg.d_ff + ((matrices - 1) * cfg.d_ff + d if cfg.ffn.bias else 0)
-    return ParamCounts(
-        embedding=cfg.vocab_size * d,
-        attention=layers * attention,
-        ffn=layers * ffn,
-        norms=(2 * layers + 1) * d,
-        head=0 if cfg.tied else cfg.vocab_size * d,
-    )
+    """Parameters by component: the products of the shapes (V D; D H Dh, ...), every expert counted."""
+    counts = {"embedding": 0, "attention": 0, "ffn": 0, "norms": 0, "head": 0}
+    for name, shape in param_shapes(cfg).items():
+        counts[component_of(name)] += prod(shape)
+    return ParamCounts(**counts)
 
 
-def block_param_count(cfg: ModelConfig) -> int:
+def block_param_count(cfg: ModelConfig, layer: int = 0) -> int:
     """Parameters of one block, from the shape table."""
-    return sum(prod(shape) for shape in layer_shapes(cfg).values())
+    return sum(prod(shape) for shape in layer_shapes(cfg, layer).values())
 
 
 def weight_bytes(cfg: ModelConfig, itemsize: int) -> int:
@@ -89,21 +82,38 @@ def forward_flops(
 ) -> dict[str, int]:
     """FLOPs of one forward of `tokens` new tokens after `cached` ones, by component, all layers together.
 
-    projections 2 T (2 D H Dh + 2 D K Dh); scores and mix 2 T S H Dh each, S = cached + T; FFN 6 T D F gated, 4 T D F
-    plain; logits 2 D V for each of `logits` positions (all T when None).
+    projections 2 T per weight of q, k, v and o; scores 2 T S H Dh and mix 2 T S H Dv a layer, S = cached + T, windowed
+    layers included (their kernel executes the masked cells of a prefill); FFN 2 T per weight, of the chosen experts
+    only in a mixture; logits 2 D V for each of `logits` positions (all T when None). MLA: the expanded path.
     """
     t, b = _count("tokens", tokens), _count("batch", batch)
     s = _count("cached", cached) + t
     kept = t if logits is None else min(t, _count("logits", logits))
-    a, d, layers = cfg.attention, cfg.d_model, cfg.n_layers
-    heads = a.n_heads * a.head_dim
+    a, d = cfg.attention, cfg.d_model
+    projections = sum(prod(x) for name, x in layer_shapes(cfg).items() if _is_projection(name))
+    if isinstance(a, Latent):
+        expanded = a.kv_rank * a.n_heads * (a.nope_dim + a.value_dim)
+        projection_flops = cfg.n_layers * 2 * (t * (projections - expanded) + s * expanded)
+    else:
+        projection_flops = cfg.n_layers * 2 * t * projections
     return {
-        "projections": b * layers * 2 * t * (2 * d * heads + 2 * d * a.n_kv_heads * a.head_dim),
-        "scores": b * layers * 2 * t * s * heads,
-        "mix": b * layers * 2 * t * s * heads,
-        "ffn": b * layers * (6 if cfg.ffn.gated else 4) * t * d * cfg.d_ff,
+        "projections": b * projection_flops,
+        "scores": b * cfg.n_layers * 2 * t * s * a.n_heads * a.head_dim,
+        "mix": b * cfg.n_layers * 2 * t * s * a.n_heads * a.value_dim,
+        "ffn": b * 2 * t * sum(_ffn_weights_used(cfg.ffn_of(layer), d) for layer in range(cfg.n_layers)),
         "logits": b * 2 * kept * d * cfg.vocab_size,
     }
+
+
+def _is_projection(name: str) -> bool:
+    return name.startswith("self_attn.") and "proj" in name and name.endswith(".weight")
+
+
+def _ffn_weights_used(f: Dense | MoE, d: int) -> int:
+    """Matrix weights of the feed-forward sublayer that one token meets."""
+    if isinstance(f, MoE):
+        return d * (f.n_experts + 3 * f.top_k * f.d_ff + 3 * f.shared_d_ff + int(f.shared_gate))
+    return (3 if f.gated else 2) * d * f.d_ff
 
 
 def trace_bytes(

@@ -18,6 +18,7 @@ class Mask:
     - `causal`: j <= i; with `prefix` = p also j < p for i < p, i.e. the prefix reads itself both ways (prefix-LM).
     - `window` = w: i - w < j, so that a query reads w keys, its own included; the first `sinks` keys stay readable.
       Without `causal` the window is two-sided: |i - j| < w.
+    - `chunk` = c: i and j lie in the same run of c positions, floor(i / c) = floor(j / c) (Llama 4).
     - `documents`: the starts of packed documents after the first; a query reads only keys of its own document.
     """
 
@@ -25,6 +26,7 @@ class Mask:
     window: int | None = None
     sinks: int = 0
     prefix: int = 0
+    chunk: int | None = None
     documents: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -42,6 +44,8 @@ class Mask:
         if self.window is not None:
             near = (i - j < self.window) if self.causal else ((i - j).abs() < self.window)
             allowed &= near | (j < self.sinks)
+        if self.chunk is not None:
+            allowed &= i // self.chunk == j // self.chunk
         if self.documents:
             starts = torch.tensor(sorted(self.documents), device=query.device)
             allowed &= torch.bucketize(i, starts, right=True) == torch.bucketize(j, starts, right=True)

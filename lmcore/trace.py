@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from lmcore.config import Rope
 from lmcore.errors import ConfigError, InputError
 from lmcore.masks import Mask
+from lmcore.specs import Rope
 
 
 @dataclass(slots=True)
@@ -158,6 +158,10 @@ class Tap:
         if name in self.names:
             setattr(self.record, name, value)
         return value
+
+    def takes(self, *names: str) -> bool:
+        """Whether one of these stages is to be recorded here."""
+        return not self.names.isdisjoint(names)
 
     def keeps(self, name: str) -> bool:
         """Whether someone else holds the tensor of this stage, so that it must not be overwritten."""

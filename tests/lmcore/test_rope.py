@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lmcore.config import Rope
 from lmcore.errors import ConfigError
-from lmcore.rope import frequencies, rope_table, rotate
+from lmcore.frequencies import frequencies
+from lmcore.rope import rope_table, rotate
 
 
 def test_frequencies_are_the_formula() -> None:
