@@ -149,7 +149,7 @@ def test_canvas_shows_the_payload_s_numbers_in_the_theme_s_colours(open_maps, si
             shade = ramp[round(255 * float(weights[layer, head, query, key]) ** 0.5)]
             np.testing.assert_allclose(maps.colour(query, key), shade, atol=2, err_msg=str((query, key)))
     _, _, query, key = maps.cell
-    assert maps.text(".large") == f"{weights[1, 2, query, key]:.4f}weight"
+    assert maps.text(".large") == f"{weights[1, 2, query, key]:.4f} weight"
     assert maps.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 

@@ -44,7 +44,7 @@ function drawReading(node, field, view, choose) {
 
 function largeNumber(cell, scale) {
   const unit = cell.state !== VALUE ? "" : scale === "raw" ? "weight" : "of the rest";
-  return element("div", { class: "large number", "data-state": cell.state }, cellText(cell), element("span", { class: "unit" }, unit));
+  return element("div", { class: "large", "data-state": cell.state }, element("span", { class: "number" }, cellText(cell)), " ", element("span", { class: "unit" }, unit));
 }
 
 function keyRow(field, { key, value }, rank, choose) {
