@@ -316,6 +316,26 @@ def test_tokens_are_text_and_equal_ones_are_told_apart(open_maps):
     assert maps.page.locator(".attention .chip[aria-current=true]").get_attribute("data-position") == "1"
 
 
+def test_another_prompt_keeps_the_head_that_is_looked_at_and_a_position_that_it_has(open_maps):
+    maps = open_maps(tokens=20)
+    started = maps.cell[:2]
+    tokens = maps.page.get_by_label("Tokens", exact=True)
+    tokens.fill("30")
+    tokens.press("Enter")
+    expect(maps.page.locator(".attention .chip")).to_have_count(30)
+    chosen = (3, 4) if started != (3, 4) else (2, 4)
+    maps.click_head(*chosen)
+    maps.click_cell(25, 11)
+    assert maps.address()["query"] == "25"
+    tokens.fill("12")
+    tokens.press("Enter")
+    expect(maps.page.locator(".attention .chip")).to_have_count(12)
+    assert maps.cell == (*chosen, 11, 11)
+    values, _ = maps.cells(*chosen)
+    assert np.float32(values[11, 11]) == weights_of("causal", 12)[(*chosen, 11, 11)]
+    assert maps.address()["query"] == "11"
+
+
 def test_colours_follow_a_change_of_theme_without_a_reload(open_maps):
     maps = open_maps(tokens=20)
     layer, head, *_ = maps.cell

@@ -85,12 +85,19 @@ function load(page, payload, data) {
   whenFontsLoad(() => page.field && draw(page));
 }
 
-// First the address, then the payload; later whatever the payload says differently from before.
+// At first the payload's view, and over it the address. Later what the payload says differently from before, but not where the
+// reader has chosen, which the address then says too: another prompt keeps the layer and head that are being looked at.
 function startView(page, meta) {
-  const view = page.view ?? { zoom: 0, ...meta.view, ...page.given, ...viewFromUrl(VIEW_NAMES) };
-  for (const [name, value] of Object.entries(meta.view)) if (page.view && page.given[name] !== value) view[name] = value;
+  const chosen = viewFromUrl(VIEW_NAMES);
+  const view = page.view ? { ...page.view } : { zoom: 0, ...meta.view, ...chosen };
+  if (page.view)
+    for (const [name, value] of Object.entries(meta.view))
+      if (page.given[name] !== value && chosen[name] !== String(page.view[name])) view[name] = value;
   page.given = meta.view;
-  return validView(page.field, view);
+  const valid = validView(page.field, view);
+  const moved = Object.keys(chosen).filter((name) => chosen[name] !== String(valid[name]));
+  if (moved.length) viewToUrl(Object.fromEntries(moved.map((name) => [name, valid[name]])));
+  return valid;
 }
 
 function validView(field, view) {

@@ -45,7 +45,7 @@ def main() -> None:
 
     st.set_page_config(layout="wide")
     st.title("Attention component")
-    count = int(st.query_params.get("tokens", 20))
+    count = st.number_input("Tokens", min_value=1, value=int(st.query_params.get("tokens", 20)))
     case = st.query_params.get("case", "causal")
     tokens, weights = tokens_of(count), weights_of(case, count)
     summary = summarise(weights, [token.id for token in tokens], mask_of(case, count))
