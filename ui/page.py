@@ -36,7 +36,7 @@ def head(eyebrow: str, title: str, idea: str) -> None:
 
 def section(title: str, text: str = "") -> None:
     """Space, a heading that says what is shown, and prose (Markdown of our own writing) at reading width."""
-    st.space("medium")
+    st.space("small")
     st.subheader(title, anchor=False)
     if text:
         prose(text)
@@ -65,10 +65,15 @@ def tools() -> DeltaGenerator:
     return st.container(horizontal=True, gap="small")
 
 
-@fragment
 def source(function: str, snippet: str, *, key: str) -> None:
     """A popover with the code that runs: `function` ("lmcore.attention.attend") as it stands on disk, read when opened,
     and a snippet that makes the figure's numbers again in a notebook."""
+    with st.container(width="content"):
+        _source(function, snippet, key)
+
+
+@fragment
+def _source(function: str, snippet: str, key: str) -> None:
     with st.popover("Source", type="tertiary", key=key, on_change="rerun") as popover:
         if not popover.open:
             return
