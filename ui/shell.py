@@ -42,7 +42,7 @@ def main() -> None:
         told = _tell(note)
         with guard():
             page.run()
-        if not told:
+        if models.in_memory() is not told:
             _tell(note)
 
 
@@ -79,11 +79,11 @@ def _running() -> Iterator[None]:
         _THREAD.running = False
 
 
-def _tell(note: Any) -> bool:
-    """Under the controls: one sentence of the load report and the prompt's length; False while no model is open."""
+def _tell(note: Any) -> models.Opened | None:
+    """Under the controls: one sentence of the load report and the prompt's length. Returns the model it tells of."""
     opened = models.in_memory()
     if opened is None:
-        return False
+        return None
     report = opened.report
     counts = f"{group(report.parameter_count)} parameters in {group(report.tensor_count)} tensors"
     loose = f"{_count(report.missing)} missing, {_count(report.unused)} unused"
@@ -92,7 +92,7 @@ def _tell(note: Any) -> bool:
     words = f"{counts}; {loose}. {opened.device}, {opened.dtype}."
     with note.container(), guard():
         st.markdown(f":small[:gray[{plain(words)} {plain(_length(opened))}]]")
-    return True
+    return opened
 
 
 def _count(names: Any) -> str:

@@ -70,6 +70,14 @@ def test_sidebar_tells_the_load_report_and_the_prompts_length():
     assert "the first" in sidebar
 
 
+def test_sidebar_tells_of_the_model_that_was_just_chosen():
+    at = open_page("tokens", device="cpu", dtype="float32")
+    at.selectbox(key="dtype").set_value("bfloat16").run()
+    sidebar = " ".join(element.value for element in at.sidebar.markdown).replace("\\", "")
+    assert "cpu, bfloat16." in sidebar
+    assert "float32" not in sidebar.replace("bfloat16", "")
+
+
 def test_shared_choices_survive_a_change_of_page():
     at = open_page("tokens", dtype="bfloat16")
     at.text_area(key="prompt").set_value("kept").run()
