@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,13 +15,16 @@ from lmcore.errors import InputError
 from lmcore.model import Transformer
 from lmcore.sampling import Sampler
 
+_LET_GO = np.empty(0, np.float32)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One step: a forward of `forward_tokens` tokens, its logits (V,) in float32, and the token then chosen.
 
     `position` is the index that the token takes; `cache_length` and the bytes are the cache after the forward, which
-    holds every token but the newest; `time_s` is the forward alone. `forced` marks a token chosen by the user.
+    holds every token but the newest; `time_s` is the forward alone. `forced` marks a token chosen by the user. `logits`
+    is empty in a step that the decoder keeps without them.
     """
 
     index: int
@@ -52,16 +55,20 @@ class Decoder:
         *,
         capacity: int | None = None,
         chunk: int | None = None,
+        keep_logits: int | None = None,
     ) -> None:
         """`capacity` positions are allocated, and no more; without it the cache grows from twice the prompt.
 
-        `chunk` bounds the tokens of one forward of the prefill. Raises InputError for an empty prompt.
+        `chunk` bounds the tokens of one forward of the prefill. The first `keep_logits` steps keep their logits (all
+        when None): to choose again at a step without running the model takes 4 V bytes. Raises InputError for an empty
+        prompt.
         """
         if not tokens:
             raise InputError(
                 "there are no tokens to start from", expected="at least one", where="the prompt", todo="Type some text."
             )
         self.model, self.sampler, self.seed, self.chunk = model, sampler, seed, chunk
+        self.keep_logits = keep_logits
         self.prompt = tuple(int(token) for token in tokens)
         self.steps: list[Step] = []
         self.cache = KVCache.empty(
@@ -86,8 +93,8 @@ class Decoder:
 
         A forward that fails leaves cache and steps as they were.
         """
-        if force is not None and not 0 <= force < self.model.cfg.vocab_size:
-            raise InputError(f"token id {force} is outside the vocabulary", where="the forced token")
+        if force is not None:
+            self._check_forced(force)
         before = self.cache.length
         waiting = self.tokens[before:]
         start = time.perf_counter()
@@ -112,8 +119,48 @@ class Decoder:
             used_bytes=self.cache.used_bytes,
             allocated_bytes=self.cache.allocated_bytes,
         )
-        self.steps.append(step)
+        kept = self.keep_logits is None or step.index < self.keep_logits
+        self.steps.append(step if kept else replace(step, logits=_LET_GO))
         return step
+
+    def choose(self, index: int, token: int | None = None) -> Step:
+        """Choose again at a step that has run: `token`, or what the sampler now draws from the logits it had.
+
+        No forward runs; the steps after it are taken back. InputError for a token outside the vocabulary, a step that
+        has not run, and for a draw from logits that were let go.
+        """
+        if not 0 <= index < len(self.steps):
+            raise InputError(f"step {index} has not run", expected=f"one of {len(self.steps)}", where="the decoder")
+        step, forced = self.steps[index], token is not None
+        if token is None:
+            if not step.logits.size:
+                raise InputError(f"step {index} has let its logits go", where="the decoder", todo="Rewind and step.")
+            token = self.sampler.choose(step.logits, seed=self.seed, position=step.position)
+        self._check_forced(token)
+        self.rewind(index + 1)
+        self.steps[index] = replace(step, token=token, forced=forced)
+        return self.steps[index]
+
+    def resample(self, sampler: Sampler, seed: int) -> None:
+        """Go on with this sampler and seed as if they had been there from the start; no forward runs.
+
+        Every step chooses again from its logits, but those whose token was forced. The first that comes out differently
+        takes back the steps after it, and the first without logits is taken back with them.
+        """
+        self.sampler, self.seed = sampler, seed
+        for step in tuple(self.steps):
+            if not step.logits.size:
+                return self.rewind(step.index)
+            if step.forced:
+                continue
+            if sampler.choose(step.logits, seed=seed, position=step.position) != step.token:
+                self.choose(step.index)
+                return None
+        return None
+
+    def _check_forced(self, token: int) -> None:
+        if not 0 <= token < self.model.cfg.vocab_size:
+            raise InputError(f"token id {token} is outside the vocabulary", where="the forced token")
 
     def _run(self, tokens: Sequence[int]) -> Tensor:
         """Logits (V,) after the last of these tokens; those before it only fill the cache."""

@@ -124,3 +124,61 @@ def test_an_empty_prompt_and_a_foreign_token_are_refused(model: Transformer) -> 
         Decoder(model, [96], SAMPLER).step()
     with pytest.raises(InputError, match="forced"):
         Decoder(model, [1], SAMPLER).step(force=96)
+
+
+def test_choosing_again_is_what_forcing_would_have_been_and_runs_nothing(model: Transformer) -> None:
+    decoder = Decoder(model, [1, 2, 3], SAMPLER, seed=3)
+    run(decoder, 6)
+    before = decoder.cache.length
+    step = decoder.choose(2, 9)
+    assert (step.index, step.token, step.forced, step.forward_tokens) == (2, 9, True, 1)
+    assert len(decoder.steps) == 3
+    assert decoder.cache.length == before - 3
+    fresh = Decoder(model, [1, 2, 3], SAMPLER, seed=3)
+    run(fresh, 2)
+    fresh.step(force=9)
+    assert run(decoder, 4) == run(fresh, 4)
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        decoder.choose(0, 96)
+    with pytest.raises(InputError, match="has not run"):
+        decoder.choose(99, 1)
+
+
+def test_another_sampler_gives_what_it_would_have_given_from_the_start(model: Transformer) -> None:
+    """Whatever is left after resampling is the beginning of a fresh run, and going on completes it."""
+    for sampler, seed in ((Sampler(temperature=0), 5), (Sampler(temperature=0.4, top_p=0.8), 5), (SAMPLER, 6)):
+        decoder = Decoder(model, [1, 2, 3], SAMPLER, seed=5)
+        run(decoder, 8)
+        decoder.resample(sampler, seed)
+        left = [step.token for step in decoder.steps]
+        assert left
+        fresh = run(Decoder(model, [1, 2, 3], sampler, seed=seed), 8)
+        assert left + run(decoder, 8 - len(left)) == fresh
+
+
+def test_the_same_sampler_takes_nothing_back(model: Transformer) -> None:
+    decoder = Decoder(model, [1, 2, 3], SAMPLER, seed=5)
+    tokens = run(decoder, 8)
+    decoder.resample(SAMPLER, 5)
+    assert [step.token for step in decoder.steps] == tokens
+
+
+def test_a_token_chosen_by_hand_stays_under_another_sampler(model: Transformer) -> None:
+    decoder = Decoder(model, [1, 2, 3], Sampler(temperature=0))
+    decoder.step(force=7)
+    decoder.step()
+    decoder.resample(Sampler(temperature=0), 1)
+    assert decoder.steps[0].token == 7
+    assert len(decoder.steps) == 2
+
+
+def test_logits_let_go_are_returned_once_and_resampling_goes_back_to_them(model: Transformer) -> None:
+    decoder = Decoder(model, [1, 2, 3], Sampler(temperature=0), keep_logits=2)
+    steps = [decoder.step() for _ in range(4)]
+    assert [step.logits.size for step in steps] == [96] * 4
+    assert [step.logits.size for step in decoder.steps] == [96, 96, 0, 0]
+    with pytest.raises(InputError, match="let its logits go"):
+        decoder.choose(3)
+    decoder.resample(Sampler(temperature=0), 1)
+    assert len(decoder.steps) == 2
+    assert decoder.step().token == steps[2].token
