@@ -29,7 +29,7 @@ from lmcore.checkpoint.tensorfile import write_float32
 from lmcore.config import ModelConfig
 from lmcore.costs import weight_bytes
 from lmcore.errors import CapacityError, CheckpointError
-from lmcore.families import config_from_gguf, hf_from_gguf
+from lmcore.gguf_config import config_from_gguf, hf_from_gguf
 from lmcore.shapes import param_shapes
 
 Progress = Callable[[int, int, str], None]

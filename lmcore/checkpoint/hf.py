@@ -14,7 +14,7 @@ from lmcore.checkpoint.sources import PICKLE_TODO
 from lmcore.checkpoint.tensorfile import LFS_MARK, TORCH_DTYPES, Entry, TensorFile, open_regular
 from lmcore.config import ModelConfig
 from lmcore.errors import CheckpointError, ConfigError
-from lmcore.families import config_from_hf
+from lmcore.families import config_from_hf, language_part
 
 MAX_JSON_BYTES = 64 * 2**20
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -93,7 +93,26 @@ def read_config(folder: Path) -> tuple[ModelConfig, str, tuple[str, ...]]:
         if raw.get("auto_map"):
             error.todo = "The model needs its own code (auto_map), which is never run here."
         raise
-    return cfg, str(raw["model_type"]), (*assumed, *notes)
+    return cfg, str(language_part(raw)[0]["model_type"]), (*assumed, *notes)
+
+
+# Where multimodal wrappers keep their language model, in the order in which they are looked for.
+WRAPPERS = ("language_model.", "model.language_model.")
+
+
+def language_weights(weights: Weights) -> Weights:
+    """The tensors of the language model under their own names; those of other towers are left out and counted."""
+    for prefix in WRAPPERS:
+        inside = {name.removeprefix(prefix): held for name, held in weights.tensors.items() if name.startswith(prefix)}
+        if inside:
+            if prefix == "model.language_model.":
+                inside = {
+                    name if name.startswith("lm_head.") else f"model.{name}": held for name, held in inside.items()
+                }
+                inside |= {name: held for name, held in weights.tensors.items() if name.startswith("lm_head.")}
+            left = len(weights.tensors) - len(inside)
+            return Weights(inside, (*weights.notes, f"{left} tensors outside the language model were not read"))
+    return weights
 
 
 def open_weights(folder: Path, only: str | None, stack: ExitStack) -> Weights:

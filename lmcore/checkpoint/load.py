@@ -14,7 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from lmcore.checkpoint import builtin
 from lmcore.checkpoint.convert import Progress, converted
-from lmcore.checkpoint.hf import open_weights, read_config, refuse_packed
+from lmcore.checkpoint.hf import language_weights, open_weights, read_config, refuse_packed
+from lmcore.checkpoint.names import rules_for
 from lmcore.checkpoint.rules import EMBEDDING, HEAD, LoadReport, Mapped, Plan, apply, plan, refuse_not_finite
 from lmcore.checkpoint.sources import BUILTIN, Place, resolve
 from lmcore.checkpoint.tables import HF_RULES
@@ -172,8 +173,9 @@ def _folder(place: Place, target: _Target) -> _Content:
     cfg, architecture, notes = read_config(folder)
     target.check(cfg)
     with ExitStack() as stack:
-        weights = open_weights(folder, only, stack)
-        steps = plan(cfg, {name: entry.shape for name, (_, entry) in weights.tensors.items()}, HF_RULES, str(folder))
+        weights = language_weights(open_weights(folder, only, stack))
+        rules = HF_RULES + rules_for(architecture, cfg)
+        steps = plan(cfg, {name: entry.shape for name, (_, entry) in weights.tensors.items()}, rules, str(folder))
         target.check(steps.cfg)
         tensors = _read(steps, weights.tensors, target, str(folder))
     cfg, head_notes = _settle_head(cfg, steps.cfg, tensors)

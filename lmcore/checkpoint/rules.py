@@ -22,7 +22,9 @@ Transform = Callable[[Tensor, ModelConfig], tuple[Tensor, ...]]
 
 
 class Rule(NamedTuple):
-    """A name in the file, `{n}` standing for a number and `{p}` for weight or bias, and the parameters it becomes.
+    """A name in the file, `{n}` and `{m}` standing for numbers and `{p}` for weight or bias, and what it becomes.
+
+    `{e}` in a target stands for every expert in turn: a stacked tensor becomes one parameter each.
 
     No targets: the tensor is known and not needed, `note` says why.
     """
@@ -104,16 +106,24 @@ _FIELDS = {
 }
 
 
-def _expand(name: str, rules: tuple[tuple[re.Pattern[str], Rule], ...], shapes: Mapping[str, Shape]) -> Rule | None:
+def _expand(
+    name: str, rules: tuple[tuple[re.Pattern[str], Rule], ...], shapes: Mapping[str, Shape], cfg: ModelConfig
+) -> Rule | None:
     """The rule that covers this name, with its placeholders filled in; None when nothing needs the tensor."""
     for pattern, rule in rules:
         if match := pattern.fullmatch(name):
-            return rule._replace(targets=tuple(target.format(**match.groupdict()) for target in rule.targets))
+            targets = []
+            for target in rule.targets:
+                experts = range(cfg.moe.n_experts if cfg.moe and "{e}" in target else 1)
+                targets += [target.format(**match.groupdict(), e=expert) for expert in experts]
+            return rule._replace(targets=tuple(targets))
     return Rule(name, (name,)) if name in shapes else None
 
 
 def _pattern(source: str) -> re.Pattern[str]:
-    escaped = re.escape(source).replace(r"\{n\}", r"(?P<n>\d{1,6})").replace(r"\{p\}", r"(?P<p>weight|bias)")
+    escaped = re.escape(source).replace(r"\{p\}", r"(?P<p>weight|bias)")
+    for number in "nm":
+        escaped = escaped.replace(rf"\{{{number}\}}", rf"(?P<{number}>\d{{1,6}})")
     return re.compile(escaped)
 
 
@@ -126,7 +136,7 @@ def plan(cfg: ModelConfig, found: Mapping[str, Shape], rules: tuple[Rule, ...], 
     """
     compiled = tuple((_pattern(rule.source), rule) for rule in rules)
     ours = param_shapes(cfg.changed(tied=False))
-    expanded = {name: _expand(name, compiled, ours) for name in found}
+    expanded = {name: _expand(name, compiled, ours, cfg) for name in found}
     given = {target for rule in expanded.values() if rule for target in rule.targets}
     notes = sorted({rule.note for rule in expanded.values() if rule and rule.note})
     if cfg.tied and HEAD in given and EMBEDDING in given:

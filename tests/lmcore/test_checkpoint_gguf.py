@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lmcore.checkpoint import load_pretrained
 from lmcore.checkpoint.gguf import BLOCKS, GGUFFile
 from lmcore.errors import CheckpointError, ConfigError, LmcoreError
-from lmcore.families import config_from_gguf
+from lmcore.gguf_config import config_from_gguf
 from tests.lmcore.folders import refusal
 from tests.lmcore.gguf_files import byte_tokens, write_gguf
 from tests.lmcore.tiny import hf_llama, tiny_tokens
