@@ -120,7 +120,8 @@ class _Uninitialised(TorchFunctionMode):
     """Skips `torch.nn.init` in its thread: on the meta device it would set nothing and import for 1.7 seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__module__", None) == "torch.nn.init":
+        # transformers, once imported, has put functions of its own in the place of torch's.
+        if getattr(func, "__module__", None) in ("torch.nn.init", "transformers.initialization"):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
 
