@@ -151,3 +151,9 @@ def _kept_positions(cfg: ModelConfig, tokens: int, residual: np.ndarray | None) 
 
 def _shape(shape: Shape) -> str:
     return f"({', '.join(group(n) for n in shape)})"
+
+
+def residual_lengths(embedding: np.ndarray, resid_post: np.ndarray) -> np.ndarray:
+    """(L + 1, T): the Euclidean length of the residual vector after the embedding (T, D) and each block (L, T, D)."""
+    rows = (embedding, *resid_post)
+    return np.stack([np.sqrt(np.square(row, dtype=np.float64).sum(axis=-1)) for row in rows]).astype(np.float32)

@@ -22,6 +22,8 @@ def strip_payload(
     selected: int | None = None,
     tell: bool = False,
     url: str | None = "position",
+    ids: bool = False,
+    spelled: bool = True,
 ) -> bytes:
     """The strip's payload for T tokens; selecting another position then needs no message.
 
@@ -31,15 +33,20 @@ def strip_payload(
     and `token_of` gives their bytes.
 
     `selected` is the position shown first (default: the last); one in the address under the name `url` goes before it,
-    and None keeps it out of the address. With `tell` each selection is also sent to Python.
+    and None keeps it out of the address. With `tell` each selection is also sent to Python. `ids` writes below each
+    token its id and, where it shares a character with its neighbours, that character. `spelled` is false where a token
+    stands for no text (the checkpoint has no tokenizer): its bytes are then not told.
     """
     count = len(tokens)
+    characters = completed_characters([token.piece for token in tokens])
+    below = [f"{token.id} {c}" if c else str(token.id) for token, c in zip(tokens, characters, strict=True)]
     used = sorted({int(i) for i in np.unique(top_ids)})
     meta = {
         "tokens": [token.parts for token in tokens],
         "ids": [token.id for token in tokens],
-        "bytes": [hexadecimal(token.piece) for token in tokens],
-        "characters": completed_characters([token.piece for token in tokens]),
+        "bytes": [hexadecimal(token.piece) if spelled else "" for token in tokens],
+        "characters": characters,
+        "below": below if ids else None,
         "special": [token.special_name is not None for token in tokens],
         "vocabulary": {str(i): token_of(i).parts for i in used},
         "vocab_size": vocab_size,

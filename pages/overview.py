@@ -1,18 +1,156 @@
 """Overview: the model that is loaded, drawn from its config, and what one forward of the prompt does."""
 
-from ui import models, page, runs, shell
+from __future__ import annotations
+
+import streamlit as st
+
+from figures.facts import facts_payload, report_facts
+from figures.format import group
+from figures.forward import cost_formulas, path_formulas, prefill_tiles, run_points
+from figures.overview import arch_payload
+from figures.strip import strip_payload
+from figures.table import csv_text
+from figures.twins import tile, tiles_payload
+from lmcore.costs import param_counts
+from lmcore.errors import CapacityError
+from ui import components, measured, models, page, runs, shell, state, vocabulary
+from ui.guard import guard
+from ui.markdown import plain
+
+NODE_PAGES = {"ids": "tokens", "embedding": "tokens", "attention": "attention", "head": "tokens", "logits": "tokens"}
+NODE_PAGES |= {"sampler": "decode"}
+ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def head(what: str) -> None:
+    page.head(
+        what,
+        "A glass box around a language model",
+        "A real transformer runs below on your prompt. Every picture is drawn from its tensors, "
+        "and beside each number stands its twin, found another way.",
+    )
+
+
+def strip(opened: models.Opened, run: runs.Run) -> None:
+    said = measured.prediction(opened, run)
+    payload = strip_payload(
+        vocabulary.tokens(opened, run.tokens),
+        loss=said.loss,
+        rank=said.rank,
+        top_ids=said.top_ids[:, :6],
+        top_probs=said.top_probs[:, :6],
+        token_of=lambda i: vocabulary.token(opened, i),
+        vocab_size=opened.config.vocab_size,
+        spelled=opened.tokenizer is not None,
+    )
+    components.strip(payload, key="overview_strip")
+
+
+def path(opened: models.Opened, ids: tuple[int, ...], run: runs.Run | None) -> None:
+    cfg = opened.config
+    page.section(
+        "The forward path",
+        f"Token ids become vectors of {group(cfg.d_model)} numbers. {group(cfg.n_layers)} blocks each read the "
+        "residual stream and add to it. What is left at the end is compared with every row of the vocabulary. "
+        "An underlined part opens its page.",
+    )
+    lengths = None if run is None else measured.lengths(opened, run)
+    payload = arch_payload(
+        cfg,
+        tokens=len(ids),
+        pages=NODE_PAGES,
+        pieces=[token.parts for token in vocabulary.tokens(opened, ids)],
+        residual=lengths,
+        counted=measured.parameters(opened),
+        url="position",
+    )
+    clicked = components.arch(payload, key="overview_arch")
+    if clicked in NODE_PAGES.values():
+        st.switch_page(f"pages/{clicked}.py")
+    page.formula(*path_formulas(cfg))
+    with page.tools():
+        page.source(
+            "lmcore.model.Transformer.forward",
+            f"model, tokenizer, report = load_pretrained({opened.report.source!r})\n"
+            "tokens = torch.tensor([tokenizer.encode(prompt)])\n"
+            'trace = model(tokens, capture=Capture.of("resid_post")).trace\n'
+            "[layer.resid_post[0].norm(dim=-1) for layer in trace.layers.values()]",
+            key="overview_path_source",
+        )
+        if lengths is not None:
+            header = ["after block", *(f"position {position}" for position in range(len(ids)))]
+            rows = ([row, *map(float, values)] for row, values in enumerate(lengths))
+            page.csv(csv_text(header, rows), "residual-lengths.csv", key="overview_path_csv")
+    if run is not None and lengths is not None:
+        said = measured.prediction(opened, run)
+        points = run_points(run.tokens, said, lengths, name=lambda i: f"**{plain(vocabulary.label(opened, i))}**")
+        page.notice(points)
+
+
+def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
+    cfg, itemsize = opened.config, ITEMSIZE[opened.dtype]
+    page.section("Calculated, measured, difference", "A formula, and the same number counted on the running model.")
+    slot = st.empty()
+    slot.skeleton(height=220)
+    counted = sum(measured.parameters(opened).values())
+    tiles = [tile("Parameters", param_counts(cfg).total, counted, unit="parameters")]
+    found, why = None, "the prompt is empty"
+    if ids:
+        try:
+            found = measured.measured_pass(opened, ids)
+        except CapacityError as error:
+            why = str(error)
+    tiles += prefill_tiles(cfg, len(ids), dtype=opened.dtype, itemsize=itemsize, found=found, why=why)
+    with slot.container():
+        components.twins(tiles_payload(tiles), key="overview_tiles")
+    page.formula(*cost_formulas(cfg, tokens=len(ids), itemsize=itemsize))
+    with page.tools():
+        page.source(
+            "lmcore.measure.measured_pass",
+            "ids = tokenizer.encode(prompt)\nforward_flops(model.cfg, tokens=len(ids)), counted_flops(model, ids)",
+            key="overview_numbers_source",
+        )
+        rows = ([t["name"], t["calculated"], t["how"], t["measured"], t["difference"]] for t in tiles)
+        header = ["number", "calculated", "how measured", "measured", "difference"]
+        page.csv(csv_text(header, rows), "twins.csv", key="overview_numbers_csv")
+
+
+def report(opened: models.Opened) -> None:
+    found = opened.report
+    page.section("The load report", "What the loader found in the checkpoint, did with it, and had to assume.")
+    components.mount("facts", facts_payload(report_facts(found)), key="overview_report")
+    with st.expander(f"{group(found.tensor_count)} tensors, one row each", on_change="rerun", key="tensors") as rows:
+        if rows.open:
+            table = [
+                {"tensor": row.source, "becomes": ", ".join(row.targets) or "nothing", "how": row.transform}
+                for row in found.mapped
+            ]
+            table += [{"tensor": name, "becomes": "nothing", "how": "unused"} for name in found.unused]
+            st.dataframe(table, hide_index=True, height=320)
+
+
+def main() -> None:
+    slot = st.empty()
+    with slot.container():
+        head(f"{state.choice().label} · one forward pass")
+    opened = models.current(height=190)
+    ids = runs.prompt(opened).ids
+    with slot.container():
+        head(f"{opened.name} · one forward pass, {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
+    with guard():
+        run = None
+        if ids:
+            waiting = st.empty()
+            waiting.skeleton(height=190)
+            run = runs.run(opened, ids, "resid_post")
+            with waiting.container():
+                strip(opened, run)
+        else:
+            page.empty_prompt()
+        path(opened, ids, run)
+        numbers(opened, ids)
+    report(opened)
+
 
 shell.ensure()
-
-page.head(
-    "Glassbox",
-    "A glass box around a language model",
-    "A real transformer runs below on your prompt. Every picture is drawn from its tensors, "
-    "and beside each number stands its twin, found another way.",
-)
-opened = models.current()
-prompt = runs.prompt(opened)
-if prompt.ids:
-    page.prose(f"{len(prompt.ids)} tokens.")
-else:
-    page.empty_prompt()
+main()

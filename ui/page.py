@@ -72,6 +72,13 @@ def source(function: str, snippet: str, *, key: str) -> None:
         _source(function, snippet, key)
 
 
+def csv(text: str, name: str, *, key: str) -> None:
+    """A quiet button that saves the figure's numbers (`figures.table.csv_text`) under a file name."""
+    st.download_button(
+        "CSV", text, file_name=name, mime="text/csv", type="tertiary", on_click="ignore", width="content", key=key
+    )
+
+
 @fragment
 def _source(function: str, snippet: str, key: str) -> None:
     with st.popover("Source", type="tertiary", key=key, on_change="rerun") as popover:

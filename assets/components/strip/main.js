@@ -9,11 +9,15 @@ export default function ({ data, parentElement, setStateValue }) {
   const fromUrl = () => (meta.url ? Number.parseInt(viewFromUrl([meta.url])[meta.url], 10) : NaN);
 
   const state = mounted(parentElement, () => ({ position: fromUrl(), given: null }));
-  if (!Number.isInteger(state.position) || (state.given !== null && state.given !== meta.selected)) state.position = meta.selected;
+  // Another prompt length starts at its own selection, and whoever shows the same position has to hear of it.
+  const renewed = state.given !== null && state.given !== meta.selected;
+  if (!Number.isInteger(state.position) || renewed) state.position = meta.selected;
   state.given = meta.selected;
   state.position = Math.max(0, Math.min(strip.length - 1, state.position));
+  if (renewed && meta.url) viewToUrl({ [meta.url]: state.position });
 
   const chips = chipStrip(meta.tokens, "the prompt's tokens", select);
+  if (meta.below) writeBelow(chips.node, meta.below);
   const reading = element("div", { class: "note reading", "aria-live": "polite" });
   const expected = element("div", { class: "rows" });
   host.replaceChildren(
@@ -39,6 +43,12 @@ export default function ({ data, parentElement, setStateValue }) {
 
   draw();
   return () => unmount(parentElement);
+}
+
+// Under each token: its id, and the character that it shares with its neighbours.
+function writeBelow(node, texts) {
+  node.classList.add("with-ids");
+  node.querySelectorAll(".chip-text").forEach((text, position) => text.after(element("span", { class: "chip-id" }, texts[position])));
 }
 
 function readStrip(meta, [loss, rank, topIds, topProbs]) {
