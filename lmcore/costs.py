@@ -6,12 +6,13 @@ not, as in PyTorch's `FlopCounterMode`); attention counts the full T x S rectang
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 from lmcore.config import ModelConfig
 from lmcore.errors import InputError
-from lmcore.shapes import cache_shapes, layer_shapes, param_shapes, stage_shapes
+from lmcore.shapes import BUFFERS, cache_shapes, layer_shapes, param_shapes, stage_shapes
 from lmcore.specs import Dense, Latent, MoE
 
 
@@ -49,19 +50,31 @@ def component_of(name: str) -> str:
 def param_counts(cfg: ModelConfig) -> ParamCounts:
     """Parameters by component: the products of the shapes (V D; D H Dh, ...), every expert counted."""
     counts = {"embedding": 0, "attention": 0, "ffn": 0, "norms": 0, "head": 0}
-    for name, shape in param_shapes(cfg).items():
-        counts[component_of(name)] += prod(shape)
+    for name, shape, times in _shapes(cfg):
+        if name not in BUFFERS:
+            counts[component_of(name)] += times * prod(shape)
     return ParamCounts(**counts)
 
 
 def block_param_count(cfg: ModelConfig, layer: int = 0) -> int:
     """Parameters of one block, from the shape table."""
-    return sum(prod(shape) for shape in layer_shapes(cfg, layer).values())
+    return sum(prod(shape) for name, shape in layer_shapes(cfg, layer).items() if name not in BUFFERS)
 
 
 def weight_bytes(cfg: ModelConfig, itemsize: int) -> int:
-    """Bytes of all parameters at `itemsize` bytes each, from the shape table."""
-    return _count("itemsize", itemsize, 1) * sum(prod(shape) for shape in param_shapes(cfg).values())
+    """Bytes of all stored tensors at `itemsize` bytes a number, from the shape table."""
+    return _count("itemsize", itemsize, 1) * sum(times * prod(shape) for _, shape, times in _shapes(cfg))
+
+
+def _shapes(cfg: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """Every row of the shape table, layers with the same feed-forward once: name, shape, how many layers have it."""
+    outside = param_shapes(cfg.changed(n_layers=1, layer_types=cfg.layer_types[:1], moe=None, moe_layers=()))
+    yield from ((name, shape, 1) for name, shape in outside.items() if not name.startswith("model.layers."))
+    kinds: dict[bool, list[int]] = {}
+    for layer in range(cfg.n_layers):
+        kinds.setdefault(isinstance(cfg.ffn_of(layer), MoE), []).append(layer)
+    for layers in kinds.values():
+        yield from ((name, shape, len(layers)) for name, shape in layer_shapes(cfg, layers[0]).items())
 
 
 def kv_cache_bytes(cfg: ModelConfig, *, context: int, batch: int = 1, itemsize: int = 2) -> tuple[int, ...]:

@@ -74,7 +74,8 @@ class Router(nn.Module):
         if spec.router_bias:
             self.bias = nn.Parameter(torch.zeros(spec.n_experts))
         if spec.choice_bias:
-            self.e_score_correction_bias = nn.Parameter(torch.zeros(spec.n_experts))
+            # Moved by the load balancing, not by gradients: stored with the weights, but no parameter.
+            self.register_buffer("e_score_correction_bias", torch.zeros(spec.n_experts))
         self.spec = spec
 
     def forward(self, x: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:

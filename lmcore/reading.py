@@ -158,6 +158,12 @@ class Reader:
             raise self._odd(key, value, "an object")
         return Reader(value or {}, f"{self.where}, object {key}")
 
+    def with_values(self, **values: object) -> Reader:
+        """This file with some values replaced; what is read and noted there counts here too."""
+        other = Reader(dict(self.raw) | values, self.where)
+        other.used, other.notes = self.used, self.notes
+        return other
+
     def assumed(self, key: str, value: object) -> None:
         self.notes.append(f"{key} is not given: {value} is assumed, as the reference implementation does")
 

@@ -9,6 +9,10 @@ Shape = tuple[int, ...]
 Shapes = dict[str, Shape]
 
 
+# Rows of the table that are no parameters: DeepSeek-V3 moves this bias by its load balancing, not by gradients.
+BUFFERS = frozenset({"mlp.gate.e_score_correction_bias"})
+
+
 def _linear(name: str, out: int, into: int, bias: bool) -> Shapes:
     """A linear weight is (out, in), as PyTorch stores it."""
     return {f"{name}.weight": (out, into)} | ({f"{name}.bias": (out,)} if bias else {})

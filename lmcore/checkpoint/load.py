@@ -126,10 +126,15 @@ class _Uninitialised(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def on_meta(cfg: ModelConfig) -> Transformer:
+    """The model without memory: its parameters have shapes and no numbers, whatever their count."""
+    with torch.device("meta"), _Uninitialised():
+        return Transformer(cfg)
+
+
 def _assemble(cfg: ModelConfig, tensors: dict[str, torch.Tensor]) -> Transformer:
     """The model with these tensors as its parameters: built without memory of its own, so nothing is held twice."""
-    with torch.device("meta"), _Uninitialised():
-        model = Transformer(cfg)
+    model = on_meta(cfg)
     model.load_state_dict(tensors, strict=True, assign=True)
     return model.requires_grad_(False).eval()
 

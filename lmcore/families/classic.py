@@ -133,7 +133,7 @@ def falcon(read: Reader) -> ModelConfig:
     bias = read.flag("bias")
     shared = parallel and norms == 1
     return llama_like(
-        Reader(dict(read.raw) | {"num_key_value_heads": kv_heads}, read.where),
+        read.with_values(num_key_value_heads=kv_heads),
         tied=True,
         activation=read.text("activation", default="gelu"),
         attention={"qkv_bias": bias, "out_bias": bias},

@@ -104,9 +104,7 @@ def _deepseek(read: Reader, q_rank: int, **router: Any) -> ModelConfig:
     """DeepSeek-V2 and V3: MLA, dense first layers, then a mixture with shared experts."""
     from lmcore.frequencies import mscale
 
-    _, n_layers, n_heads, _, _ = sizes(
-        Reader(dict(read.raw) | {"num_key_value_heads": None, "head_dim": 1}, read.where)
-    )
+    _, n_layers, n_heads, _, _ = sizes(read.with_values(num_key_value_heads=None, head_dim=1))
     read.used |= {"num_key_value_heads", "head_dim", "qk_head_dim", "topk_method", "scoring_func", "rope_interleave"}
     rope_dim = read.integer("qk_rope_head_dim", default=64)
     rope = rope_from(read, rope_dim)
