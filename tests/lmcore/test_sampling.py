@@ -11,20 +11,26 @@ from hypothesis.extra.numpy import arrays
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    TypicalLogitsWarper,
 )
 
 from lmcore.errors import InputError
 from lmcore.sampling import Sampler, draw, softmax
 
 LOGITS = np.random.default_rng(0).normal(0, 3, 200).astype(np.float32)
+HISTORY = [3, 17, int(LOGITS.argmax()), 3, int(LOGITS.argmin())]
 SETTINGS = [
     {"temperature": 0.7},
     {"top_k": 5},
     {"top_p": 0.8},
     {"min_p": 0.1},
+    {"typical_p": 0.6},
+    {"repetition_penalty": 1.4},
+    {"repetition_penalty": 1.3, "temperature": 0.9, "top_k": 30, "typical_p": 0.8},
     {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "min_p": 0.05},
 ]
 
@@ -36,10 +42,12 @@ def test_filters_equal_transformers(settings: dict[str, float]) -> None:
         "top_k": TopKLogitsWarper,
         "top_p": TopPLogitsWarper,
         "min_p": MinPLogitsWarper,
+        "typical_p": TypicalLogitsWarper,
+        "repetition_penalty": RepetitionPenaltyLogitsProcessor,
     }
     chain = LogitsProcessorList([warpers[name](value) for name, value in settings.items()])
-    theirs = chain(torch.zeros(1, 1, dtype=torch.long), torch.tensor(LOGITS[None])).softmax(-1)[0].numpy()
-    mine = Sampler(**settings).distribution(LOGITS)
+    theirs = chain(torch.tensor([HISTORY]), torch.tensor(LOGITS[None])).softmax(-1)[0].numpy()
+    mine = Sampler(**settings).distribution(LOGITS, HISTORY)
     np.testing.assert_allclose(mine.probs, theirs, atol=1e-6)
     assert (theirs > 0).sum() == mine.stages[-1].kept
 
@@ -89,7 +97,16 @@ def test_greedy_takes_the_largest() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"temperature": -1}, {"temperature": float("inf")}, {"top_p": 0}, {"min_p": 2}, {"top_k": -1}]
+    "bad",
+    [
+        {"temperature": -1},
+        {"temperature": float("inf")},
+        {"top_p": 0},
+        {"min_p": 2},
+        {"top_k": -1},
+        {"typical_p": 0},
+        {"repetition_penalty": 0},
+    ],
 )
 def test_nonsense_is_refused_by_name(bad: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(bad))):
