@@ -6,14 +6,10 @@ one that was killed is never taken for a whole one, and two at once don't distur
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import os
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +17,8 @@ from typing import Any
 
 import torch
 
+from lmcore.checkpoint.cachefolder import cache_root, discard, publish, sweep
+from lmcore.checkpoint.cachefolder import sync as _sync
 from lmcore.checkpoint.gguf import GGUFFile
 from lmcore.checkpoint.rules import Plan, apply, plan, refuse_not_finite
 from lmcore.checkpoint.sources import Place
@@ -37,16 +35,6 @@ Progress = Callable[[int, int, str], None]
 # Part of each folder's name: raise it when the same file would be converted differently.
 CONVERTER_VERSION = 1
 MARKER = "conversion.json"
-# A conversion writes all the time. A temporary folder this long untouched was left by a process that was killed.
-STALE_S = 600
-
-
-def cache_root() -> Path:
-    """The cache folder: GLASSBOX_CACHE, else `glassbox` in XDG_CACHE_HOME or ~/.cache."""
-    own = os.environ.get("GLASSBOX_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "glassbox"
 
 
 def folder_of(place: Place) -> Path:
@@ -78,7 +66,7 @@ def converted(place: Place, check: Callable[[ModelConfig], None], progress: Prog
         return target, found
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(target.parent)
+        sweep(target.parent)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             found = _build(place.path, work, check, progress)
@@ -152,44 +140,14 @@ def _save_tokenizer(source: GGUFFile, work: Path) -> list[str]:
 
 
 def _publish(work: Path, target: Path) -> None:
-    """Rename the finished folder to its place. When another process was first with a whole one, that one stays."""
-    for _ in range(3):
-        try:
-            os.rename(work, target)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            if record(target) is not None:
-                return
-            _discard(target)  # damaged after it was written: a file deleted or cut by hand
-        else:
-            _sync(target.parent)
-            return
-    raise CheckpointError("the cache folder changes while it is written to", where=str(target))
-
-
-def _discard(folder: Path) -> None:
-    """Take a folder out of its place in one step, then delete it."""
-    with contextlib.suppress(OSError):
-        aside = tempfile.mkdtemp(prefix=".old-", dir=folder.parent)
-        os.rename(folder, Path(aside) / folder.name)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sweep(parent: Path) -> None:
-    """Delete what killed conversions left behind."""
-    for folder in parent.glob(".*"):
-        with contextlib.suppress(OSError):
-            newest = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-            if time.time() - newest > STALE_S:
-                shutil.rmtree(folder, ignore_errors=True)
+    publish(work, target, whole=lambda folder: record(folder) is not None)
 
 
 def _drop_older(target: Path, source: str) -> None:
     """Delete conversions of the same file as it was before, or by an older converter: nobody asks for them again."""
     for folder in target.parent.iterdir():
         if folder != target and not folder.name.startswith(".") and (record(folder) or {}).get("source") == source:
-            _discard(folder)
+            discard(folder)
 
 
 def _refuse_full_disk(needed: int, folder: Path) -> None:
@@ -205,14 +163,3 @@ def _refuse_full_disk(needed: int, folder: Path) -> None:
 
 def _write(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, indent=1), encoding="utf-8")
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk (Windows cannot do the latter)."""
-    if path.is_dir() and os.name == "nt":
-        return
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

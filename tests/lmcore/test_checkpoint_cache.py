@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmcore.checkpoint import convert, load_pretrained
+from lmcore.checkpoint import cachefolder, convert, load_pretrained
 from lmcore.checkpoint.sources import resolve
 from lmcore.errors import CapacityError, CheckpointError
 from tests.lmcore.folders import refusal
@@ -212,7 +212,7 @@ def test_what_killed_conversions_left_is_swept_when_old(file: Path, cache: Path)
     for folder in (old, young):
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(b"x")
-    long_ago = time.time() - 2 * convert.STALE_S
+    long_ago = time.time() - 2 * cachefolder.STALE_S
     for path in (old / "model.safetensors", old):
         os.utime(path, (long_ago, long_ago))
     load_pretrained(file)
@@ -237,12 +237,12 @@ def test_a_cache_that_cannot_be_written_says_so(file: Path, cache: Path, monkeyp
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GLASSBOX_CACHE", str(tmp_path / "own"))
-    assert convert.cache_root() == tmp_path / "own"
+    assert cachefolder.cache_root() == tmp_path / "own"
     monkeypatch.delenv("GLASSBOX_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert convert.cache_root() == tmp_path / "glassbox"
+    assert cachefolder.cache_root() == tmp_path / "glassbox"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert convert.cache_root() == Path.home() / ".cache" / "glassbox"
+    assert cachefolder.cache_root() == Path.home() / ".cache" / "glassbox"
 
 
 def test_memory_is_checked_before_conversion(file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
