@@ -47,6 +47,7 @@ def cache_payload(
     allocated_bytes: int | None = None,
     windows: Sequence[int | None] = (),
     url: str | None = None,
+    keep: bool = False,
 ) -> bytes:
     """The payload of the cache component, with all steps so far, so that moving through them sends nothing.
 
@@ -54,6 +55,7 @@ def cache_payload(
     tokens at these S positions or more. `fills`: the cache after prefill, then after each step. `windows`: the window
     of each layer, None for a full one; positions that have left it are drawn as such.
     `url`: the name in the address under which the chosen step stands, shared with the decode component.
+    `keep`: the step that is looked at stays, though there are more steps than before.
     At most 1 MiB of lengths (from there on pooled by maximum over `pooled` positions), 60 bytes a token, 40 a step.
     """
     layers, heads, held = lengths.shape
@@ -76,6 +78,7 @@ def cache_payload(
         "allocated": allocated_bytes,
         "windows": list(windows),
         "url": url,
+        "keep": keep,
     }
     return pack(meta, values)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,11 +83,15 @@ def decode_payload(
     piece: Callable[[int], bytes],
     parts: Callable[[int], Parts],
     url: str | None = None,
+    address: Mapping[str, str | int | None] | None = None,
+    keep: bool = False,
 ) -> bytes:
     """The payload of the decode component: all steps so far, so that moving through them sends nothing.
 
     `prompt`: the parts of the prompt's tokens. `piece` and `parts`: the bytes and the parts of a token id.
     `url`: the name in the address under which the chosen step stands, shared with the cache component.
+    `address`: what else the component writes into the address, None to take a name out of it; so that a link to this
+    run makes it again. `keep`: the step that is looked at stays, though there are more steps than before.
     About 60 bytes a prompt token; a step takes 12 x (TOP + 1) bytes and at most some 1.2 kB of text.
     """
     width = max((step.ids.size for step in steps), default=0)
@@ -99,6 +103,8 @@ def decode_payload(
     texts = streamed([piece(step.token) for step in steps])
     meta = {
         "url": url,
+        "address": dict(address or {}),
+        "keep": keep,
         "prompt": list(prompt),
         "steps": [_step(step, text, waiting) for step, (text, waiting) in zip(steps, texts, strict=True)],
         "vocabulary": {str(token): parts(token) for token in np.unique(ids[ids >= 0]).tolist()},

@@ -85,8 +85,8 @@ def points(seen: heads.Heads, opened: models.Opened, ids: tuple[int, ...]) -> li
         median, most = float(np.nanmedian(first)), int((first > 0.5).sum())
         sink = ": an *attention sink*" if median > SINK else ""
         found.append(
-            f"Position 0, **{labels[0]}**, takes {fixed(median, 3)} of a head’s weight in the median over {count} heads "
-            f"and more than half of it in {group(most)} of them{sink}."
+            f"Position 0, **{labels[0]}**, takes {fixed(median, 3)} of a head’s weight in the median over {count} "
+            f"heads and more than half of it in {group(most)} of them{sink}."
         )
     masked, cells = int((~seen.allowed(0)).sum()), len(ids) ** 2
     found.append(

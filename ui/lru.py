@@ -64,6 +64,14 @@ class ByteLRU(Generic[V]):
             for old in gone:
                 self._dropped(old)
 
+    def drop(self, which: Callable[[Hashable], bool]) -> None:
+        """Let go of the values under the keys that `which` names."""
+        with self._lock:
+            gone = [self._values.pop(key)[0] for key in list(self._values) if which(key)]
+        if self._dropped is not None:
+            for old in gone:
+                self._dropped(old)
+
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value under `key`, made once even when several threads ask for it at the same time."""
         value = self.peek(key)

@@ -75,9 +75,20 @@ def _settle() -> None:
     gc.freeze()
 
 
-_MODELS: ByteLRU[Opened] = ByteLRU(max_entries=MAX_MODELS, max_bytes=MODEL_BYTES, size=_weight_bytes)
+def _leave(opened: Opened) -> None:
+    for release in _RELEASES:
+        release(opened)
+
+
+_RELEASES: list[Callable[[Opened], None]] = []
+_MODELS: ByteLRU[Opened] = ByteLRU(max_entries=MAX_MODELS, max_bytes=MODEL_BYTES, size=_weight_bytes, dropped=_leave)
 _JOBS: dict[state.Choice, Job[Opened]] = {}
 _JOBS_LOCK = Lock()
+
+
+def when_one_leaves(release: Callable[[Opened], None]) -> None:
+    """Have `release` called with every model that leaves the memory, by whoever holds on to it."""
+    _RELEASES.append(release)
 
 
 def ready() -> bool:

@@ -98,6 +98,21 @@ def option(key: str, options: Sequence[str], default: str) -> str:
     return default
 
 
+def numbered(key: str, indices: int, values: int) -> dict[int, int]:
+    """Pairs "3:17,9:4" under `key` in the address, index and value from 0 below the given ends; anything else is named,
+    and ignored as a whole."""
+    given = st.query_params.get(key)
+    if not given:
+        return {}
+    pairs = [pair.split(":") for pair in given.split(",")] if given.isascii() else []
+    whole = all(len(pair) == 2 and all(part.isdigit() and len(part) < 10 for part in pair) for pair in pairs)
+    found = {int(index): int(value) for index, value in pairs} if whole else {}
+    if found and all(index < indices and value < values for index, value in found.items()):
+        return found
+    _ignored(key, given, f"a list of pairs like 3:17, up to {indices - 1}:{values - 1}")
+    return {}
+
+
 def _ignored(key: str, given: str, expected: str) -> None:
     short = given if len(given) <= 40 else given[:40] + "…"
     st.warning(

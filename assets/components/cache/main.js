@@ -9,8 +9,8 @@ export default function ({ data, parentElement }) {
   const last = cache.fills.length - 1;
   const state = mounted(parentElement, () => ({ step: stepFromUrl(cache.url), head: 0, cell: null, last, stop: null }));
   state.stop?.();
-  // A step made, taken back or made anew is looked at; otherwise the one that was chosen stays.
-  if (state.step >= last || state.last !== last) state.step = null;
+  // A step made, taken back or made anew is looked at; otherwise, and while a link's steps are made, the one chosen stays.
+  if (!cache.keep && (state.step >= last || state.last !== last)) state.step = null;
   state.last = last;
   state.head = Math.min(state.head, Math.max(0, cache.heads - 1));
   state.cell = null;
@@ -18,7 +18,7 @@ export default function ({ data, parentElement }) {
   const parts = cacheElements(host, last);
   const colours = themeColours(host);
   const ramp = themeRamp(host);
-  const step = () => (state.step === null ? last : state.step);
+  const step = () => (state.step === null ? last : Math.min(state.step, last));
   let layout = null;
 
   function setStep(value, tell = true) {

@@ -8,11 +8,11 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const last = run.steps.length - 1;
   const state = mounted(parentElement, () => ({ step: stepFromUrl(run.url), last, stop: null }));
   state.stop?.();
-  // A step made, taken back or made anew is looked at; otherwise the one that was chosen stays.
-  if (state.step >= last || state.last !== last) state.step = null;
+  // A step made, taken back or made anew is looked at; otherwise, and while a link's steps are made, the one chosen stays.
+  if (!run.keep && (state.step >= last || state.last !== last)) state.step = null;
   state.last = last;
 
-  const now = () => (state.step === null ? last : state.step);
+  const now = () => (state.step === null ? last : Math.min(state.step, last));
   const strip = chipStrip(
     [...run.prompt, ...run.steps.map((step) => run.tokenParts(step.token))],
     "prompt and generated tokens",
@@ -64,6 +64,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
 
   parts.range.oninput = () => setStep(Number(parts.range.value));
   draw();
+  viewToUrl(run.url && state.step === null ? { ...run.address, [run.url]: null } : run.address);
   whenFontsLoad(draw);
   const stops = [onWidth(host, draw)];
   if (run.url) stops.push(onView(run.url, (step) => step !== state.step && setStep(step ?? last, false)));

@@ -1,0 +1,172 @@
+"""What the Decode page shows of a run, and how it goes on while it is looked at."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from figures.cache import cache_payload
+from figures.decode import decode_payload
+from figures.format import fixed, group, sig
+from figures.twins import tile, tiles_payload
+from lmcore.config import ModelConfig
+from lmcore.sampling import Sampler
+from lmcore.specs import GroupedQuery
+from ui import components, decoding, models, page, runs, vocabulary
+from ui.guard import guard
+from ui.markdown import plain
+
+PLAY_S = 0.6
+AT_ONCE_S = 0.4
+"""How long a run goes on before the page is drawn again."""
+
+
+def advance(opened: models.Opened, run: decoding.Decoding, plan: decoding.Plan, sampler: Sampler, seed: int) -> bool:
+    """Bring the run nearer to its plan, which grows while it plays; whether there is more to do."""
+    end = end_of_text(opened)
+    if plan.playing and time.monotonic() - plan.stepped_at > PLAY_S / 2:
+        plan.steps, plan.stepped_at = min(len(run.steps) + 1, run.room), time.monotonic()
+    run.follow(plan, sampler, seed, for_s=AT_ONCE_S, end=end)
+    if plan.playing and (len(run.steps) >= run.room or run.steps[-1].token == end):
+        plan.stop()
+    return plan.playing or len(run.steps) < plan.steps
+
+
+def figure(
+    opened: models.Opened, prompt: runs.Prompt, sampler: Sampler, seed: int, every: float | None, told: DeltaGenerator
+) -> None:
+    """What the page shows of the run. With `every` the browser calls again after so many seconds, until all is done."""
+    with guard():
+        run, plan = decoding.run(opened, prompt.ids), decoding.plan(opened, prompt.ids)
+        more = advance(opened, run, plan, sampler, seed)
+        told.markdown(f":small[:gray[{status(opened, run)}]]")
+        chosen = draw(opened, prompt, plan, run)
+        if chosen is not None and may_choose(opened, run, *chosen):
+            plan.stop()
+            plan.choose(*chosen)
+            st.rerun()
+        if not more and (every is not None or plan.active):
+            plan.stop()
+            st.rerun()
+
+
+def may_choose(opened: models.Opened, run: decoding.Decoding, index: int, token: int) -> bool:
+    if index >= len(run.steps) or token >= opened.config.vocab_size:
+        return False
+    return not (run.steps[index].forced and run.steps[index].token == token)
+
+
+def draw(
+    opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan, run: decoding.Decoding
+) -> tuple[int, int] | None:
+    given = [token.parts for token in vocabulary.tokens(opened, prompt.ids)]
+    chosen = components.decode(
+        decode_payload(
+            given,
+            run.views,
+            piece=lambda token: vocabulary.generated(opened, token),
+            parts=lambda token: vocabulary.token(opened, token).parts,
+            url="step",
+            address=plan.address,
+            keep=plan.linked,
+        ),
+        key="decode",
+    )
+    page.section(
+        "The cache as it fills",
+        "Layer by position; the colour is the length of the stored key vector. "
+        "Prefill writes the prompt’s columns together, then each step writes one.",
+    )
+    cfg, last = opened.config, run.steps[-1]
+    components.cache(
+        cache_payload(
+            run.lengths(),
+            pieces=[*given, *(vocabulary.token(opened, step.token).parts for step in run.steps)],
+            prompt_length=len(prompt.ids),
+            fills=run.fills(),
+            capacity=run.capacity,
+            allocated_bytes=last.allocated_bytes,
+            windows=[cfg.window_of(layer) for layer in range(cfg.n_layers)],
+            url="step",
+            keep=plan.linked,
+        ),
+        key="cache",
+    )
+    st.space("small")
+    components.twins(
+        tiles_payload(
+            [
+                tile(
+                    f"Cache, {group(last.cache_length)} positions",
+                    run.formula_bytes(last.cache_length),
+                    last.used_bytes,
+                    unit="B",
+                    how="in the cache",
+                ),
+                tile(
+                    f"Allocated, {group(run.capacity)} positions",
+                    run.formula_bytes(run.capacity),
+                    last.allocated_bytes,
+                    unit="B",
+                    how="in the cache",
+                ),
+            ]
+        ),
+        key="decode_tiles",
+    )
+    page.section("What to notice")
+    page.notice(points(opened, run))
+    return chosen
+
+
+def end_of_text(opened: models.Opened) -> int | None:
+    return opened.tokenizer.eos_id if opened.tokenizer is not None else None
+
+
+def status(opened: models.Opened, run: decoding.Decoding) -> str:
+    """One line of Markdown under the buttons: how far the run is, and what stops it."""
+    made = f"{group(len(run.steps))} of at most {group(run.room)} steps."
+    if len(run.steps) >= run.room:
+        limit = "the trained limit" if run.room < decoding.MAX_STEPS else "all that this page allocates"
+        return f"{made} The cache is full: {group(run.capacity)} positions, {limit}. Take steps back or start again."
+    if run.steps[-1].token == end_of_text(opened):
+        name = plain(vocabulary.label(opened, run.steps[-1].token))
+        return f"{made} The model ended the text here, with {name}. Step or Play goes on past it."
+    return made
+
+
+def points(opened: models.Opened, run: decoding.Decoding) -> list[str]:
+    """What to notice, computed from this run."""
+    first, last, view = run.steps[0], run.steps[-1], run.views[-1]
+    each = first.time_s / first.forward_tokens
+    found = [
+        f"Prefill read {group(first.forward_tokens)} token{'s' if first.forward_tokens > 1 else ''} in "
+        f"{fixed(first.time_s * 1e3, 0)} ms, {fixed(each * 1e3, 1)} ms a token."
+    ]
+    decoded = sorted(step.time_s for step in run.steps[1:] if step.forward_tokens == 1)
+    if decoded:
+        median = decoded[len(decoded) // 2]
+        found[0] += (
+            f" The median decode step took {fixed(median * 1e3, 0)} ms for one, {fixed(median / each, 1)} times as "
+            "long: it reads every weight of the model for a single position."
+        )
+    name = plain(vocabulary.label(opened, last.token))
+    how = "chosen by hand" if last.forced else "drawn"
+    found.append(
+        f"The newest token, **{name}**, {how}, had rank {group(view.rank + 1)} and probability "
+        f"{sig(float(view.raw[list(view.ids).index(last.token)]), 3)} in the model; the sampler left "
+        f"{group(view.kept)} of {group(view.vocab_size)} tokens to draw from."
+    )
+    grown = run.formula_bytes(last.cache_length) - run.formula_bytes(last.cache_length - 1)
+    found.append(f"A step adds {group(grown)} B to the cache{cache_terms(opened.config, run.itemsize)}.")
+    return found
+
+
+def cache_terms(cfg: ModelConfig, itemsize: int) -> str:
+    """Where the bytes of a position come from, for models whose layers are all alike."""
+    if cfg.window is not None or not isinstance(cfg.attention, GroupedQuery):
+        return ""
+    a = cfg.attention
+    return f": {cfg.n_layers} layers × keys and values × {a.n_kv_heads} KV heads × {a.head_dim} numbers × {itemsize} B"

@@ -1,0 +1,221 @@
+"""One session's decoding: a plan, which is small and stands in the address, and the run that follows it.
+
+Every step follows from prompt, sampler, seed and the tokens chosen by hand, so a plan can be run again: from a copied
+link, or after the run was let go to keep memory in bounds.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import numpy as np
+import streamlit as st
+
+from figures.cache import Fill
+from figures.decode import StepView, step_view
+from lmcore.costs import kv_cache_bytes
+from lmcore.sampling import Sampler
+from ui import models, runs
+from ui.lru import ByteLRU
+from ui.models import Opened
+
+if TYPE_CHECKING:
+    from lmcore.decode import Step
+
+MAX_STEPS = 128
+LOGIT_BYTES = 48 * 2**20
+"""Logits kept for one run, of its first steps: 128 of them with SmolLM2's vocabulary, 48 with Gemma's."""
+MAX_RUNS = 12
+RUN_BYTES = 640 * 2**20
+
+
+@dataclass
+class Plan:
+    """How many steps to make, and which tokens were chosen by hand at which of them."""
+
+    steps: int = 1
+    forced: dict[int, int] = field(default_factory=dict)
+    playing: bool = False
+    ahead: bool = False
+    """On the way to `steps` at the model's own speed, up to the end of the text."""
+    linked: bool = False
+    """On the way to what a link asked for."""
+    stepped_at: float = 0.0
+
+    def to(self, steps: int) -> None:
+        """Make or take back steps until there are so many; what was chosen by hand after them is forgotten."""
+        self.steps = steps
+        self.forced = {index: token for index, token in self.forced.items() if index < steps}
+
+    def choose(self, index: int, token: int) -> None:
+        """Step `index` with this token, and none after it."""
+        self.to(index + 1)
+        self.forced[index] = token
+
+    def stop(self) -> None:
+        self.playing = self.ahead = self.linked = False
+
+    @property
+    def active(self) -> bool:
+        """Whether steps are made without a press of a button for each."""
+        return self.playing or self.ahead or self.linked
+
+    @property
+    def address(self) -> dict[str, str | int | None]:
+        """The plan as it stands in the address; what is as at the start is left out."""
+        pairs = ",".join(f"{index}:{token}" for index, token in sorted(self.forced.items()))
+        return {"decode_steps": self.steps if self.steps > 1 else None, "decode_forced": pairs or None}
+
+
+class Decoding:
+    """The run of one plan: a decoder on a cache of its own, and what the figures show of its steps."""
+
+    def __init__(self, opened: Opened, ids: tuple[int, ...]) -> None:
+        from lmcore.decode import Decoder
+
+        cfg = opened.config
+        self.ids = ids
+        self.capacity = min(len(ids) + MAX_STEPS, max(cfg.max_positions, len(ids)))
+        self.room = min(MAX_STEPS, self.capacity - len(ids) + 1)
+        self.itemsize = opened.model.dtype.itemsize
+        kept = max(1, min(self.room, LOGIT_BYTES // (4 * cfg.vocab_size)))
+        self.decoder = Decoder(opened.model, ids, Sampler(), capacity=self.capacity, keep_logits=kept)
+        self._lock = Lock()
+        self._views: list[tuple[Step, StepView]] = []
+        self._lengths = np.full((cfg.n_layers, cfg.n_kv_heads, self.capacity), np.nan, np.float32)
+        self._known = 0
+
+    def bytes_held(self) -> int:
+        logits = 4 * self.decoder.model.cfg.vocab_size * (self.decoder.keep_logits or 0)
+        return self.decoder.cache.allocated_bytes + logits + self._lengths.nbytes
+
+    @property
+    def steps(self) -> list[Step]:
+        return self.decoder.steps
+
+    @property
+    def views(self) -> list[StepView]:
+        return [view for _, view in self._views]
+
+    def follow(self, plan: Plan, sampler: Sampler, seed: int, *, for_s: float, end: int | None) -> None:
+        """Bring the run to the plan, for at most about `for_s` seconds: look at `steps` for how far it is.
+
+        Another sampler or seed chooses again from the logits that are there. What that takes back is taken off the
+        plan, and so are the steps after token `end` where the plan runs ahead.
+        """
+        with self._lock:
+            self._resample(plan, sampler, seed)
+            if len(self.steps) > plan.steps:
+                self.decoder.rewind(plan.steps)
+            self._choose(plan)
+            self._known = min(self._known, self.steps[-1].cache_length if self.steps else 0)
+            self._see()
+            begun = time.perf_counter()
+            while len(self.steps) < min(plan.steps, self.room):
+                with runs.forwarding():
+                    step = self.decoder.step(force=plan.forced.get(len(self.steps)))
+                self._views.append((self.steps[-1], self._view(step)))
+                if plan.ahead and step.token == end:
+                    plan.to(len(self.steps))
+                if time.perf_counter() - begun > for_s:
+                    break
+            self._measure()
+
+    def _resample(self, plan: Plan, sampler: Sampler, seed: int) -> None:
+        if (sampler, seed) == (self.decoder.sampler, self.decoder.seed):
+            return
+        had = len(self.steps)
+        self.decoder.resample(sampler, seed)
+        if len(self.steps) < had:
+            plan.to(max(1, len(self.steps)))
+            plan.stop()
+        self._views = []
+
+    def _choose(self, plan: Plan) -> None:
+        """The tokens chosen by hand, where the run has others; without a forward if the step's logits are there."""
+        for index, step in enumerate(tuple(self.steps)):
+            token = plan.forced.get(index)
+            if step.forced != (token is not None) or (token is not None and token != step.token):
+                if step.logits.size:
+                    self.decoder.choose(index, token)
+                else:
+                    self.decoder.rewind(index)
+                return
+
+    def _see(self) -> None:
+        """Views of the steps that have changed; a step without logits has kept the view made when it ran."""
+        views = self._views
+        self._views = [
+            views[index] if index < len(views) and views[index][0] is step else (step, self._view(step))
+            for index, step in enumerate(self.steps)
+        ]
+
+    def _measure(self) -> None:
+        """The lengths of the keys that are new in the cache."""
+        cache = self.decoder.cache
+        for layer in range(len(self._lengths)):
+            start, end = cache.extent(layer)
+            fresh = max(self._known, start)
+            if fresh < end:
+                keys = cache.keys(layer)[0, :, fresh - start :].float()
+                self._lengths[layer, :, fresh:end] = keys.norm(dim=-1).cpu().numpy()
+        self._known = max(self._known, cache.length)
+
+    def _view(self, step: Step) -> StepView:
+        found = self.decoder.sampler.distribution(step.logits)
+        return step_view(
+            found.raw,
+            found.probs,
+            token=step.token,
+            position=step.position,
+            time_s=step.time_s,
+            forward_tokens=step.forward_tokens,
+            stages=found.stages,
+            forced=step.forced,
+        )
+
+    def lengths(self) -> np.ndarray:
+        """(L, K, S) float32, the length of each key that the cache has held."""
+        return self._lengths[:, :, : self.steps[-1].cache_length if self.steps else 0]
+
+    def fills(self) -> list[Fill]:
+        """The cache after each forward: positions, and bytes by formula and in the cache."""
+        return [Fill(step.cache_length, self.formula_bytes(step.cache_length), step.used_bytes) for step in self.steps]
+
+    def formula_bytes(self, context: int) -> int:
+        return sum(kv_cache_bytes(self.decoder.model.cfg, context=context, itemsize=self.itemsize))
+
+
+_RUNS: ByteLRU[Decoding] = ByteLRU(max_entries=MAX_RUNS, max_bytes=RUN_BYTES, size=Decoding.bytes_held)
+# A run holds on to its model; when that leaves, the run goes too, and its plan stays with the session.
+models.when_one_leaves(lambda opened: _RUNS.drop(lambda key: key[1] == opened.key))  # type: ignore[index]
+
+
+def plan(opened: Opened, ids: tuple[int, ...]) -> Plan:
+    """The session's plan for this model and prompt: the link's at first, and a new one for another prompt or model."""
+    from ui import state
+
+    key, held = (opened.key, ids), st.session_state.get("_decode_plan")
+    if held is None or held[0] != key:
+        fresh = Plan()
+        if held is None:
+            fresh.to(state.integer("decode_steps", 1, 1, MAX_STEPS))
+            fresh.forced = state.numbered("decode_forced", fresh.steps, opened.config.vocab_size)
+            fresh.linked = fresh.steps > 1 or bool(fresh.forced)
+        held = st.session_state["_decode_plan"] = (key, fresh)
+    return held[1]
+
+
+def run(opened: Opened, ids: tuple[int, ...]) -> Decoding:
+    """The session's run on this model, made anew when the prompt is another or the run was let go."""
+    session = st.session_state.setdefault("_decode_session", uuid4().hex)
+    key = (session, opened.key)
+    found = _RUNS.peek(key)
+    if found is None or found.ids != ids:
+        found = Decoding(opened, ids)
+        _RUNS.put(key, found)
+    return found
