@@ -1,6 +1,6 @@
 """How a number is written: the house's digits, signs, separators and units, as plain text.
 
-Thousands are grouped with U+2006 (a six-per-em space, which does not break and suits the face), the minus is U+2212,
+Thousands are grouped with U+2006 (a six-per-em space, which suits the face), the minus is U+2212,
 a power of ten is written with superscript digits. `assets/components/shared/shared.js` writes numbers in the browser by
 the same rules.
 """
@@ -68,6 +68,11 @@ def bytes_iec(n: int, digits: int = 3) -> str:
     value = n / unit
     whole_digits = len(str(int(abs(value))))
     return f"{fixed(value, max(0, digits - whole_digits))} {_IEC[power]}"
+
+
+def unbroken(text: str) -> str:
+    """`text` without a place to break a line inside a number, as the spaces of `group` and `sig` are to a browser."""
+    return text.replace(THOUSANDS, f"\u2060{THOUSANDS}\u2060").replace(" × 10", "\u00a0×\u00a010")
 
 
 def _not_finite(x: float) -> str:

@@ -33,43 +33,40 @@ def path_formulas(cfg: ModelConfig) -> list[str]:
     last = r"\mathrm{norm}(x)" if cfg.final_norm else "x"
     sublayer = _SUBLAYER[cfg.wiring.order]
     return [
-        r"x = W_{\mathrm{emb}}[\mathrm{ids}] \qquad x \leftarrow "
-        + sublayer
-        + r" \qquad z = "
-        + last
-        + r"\,"
-        + head
-        + r"^{\top}",
+        r"x = W_{\mathrm{emb}}[\mathrm{ids}] \qquad x \leftarrow " + sublayer,
+        "z = " + last + r"\," + head + r"^{\top}",
     ]
 
 
 def cost_formulas(cfg: ModelConfig, *, tokens: int, itemsize: int) -> list[str]:
     """FLOPs of the prefill and bytes of its KV cache, as they are calculated; only what the general formula covers."""
-    formulas = []
-    if tokens:
-        flops = forward_flops(cfg, tokens=tokens)
-        weights = flops["projections"] + flops["ffn"] + flops["logits"]
-        formulas.append(
-            rf"\mathrm{{FLOPs}} = 2\,T\,N_{{\mathrm{{weights}}}} + 4\,L\,T^2 H D_h"
-            rf" = {_grouped(weights)} + {_grouped(flops['scores'] + flops['mix'])}"
+    flops = forward_flops(cfg, tokens=tokens)
+    weights = flops["projections"] + flops["ffn"] + flops["logits"]
+    formulas = [
+        _two_lines(
+            r"\mathrm{FLOPs} &= 2\,T\,N_{\mathrm{weights}} + 4\,L\,T^2 H D_h",
+            f"&= {_grouped(weights)} + {_grouped(flops['scores'] + flops['mix'])}",
         )
+    ]
     if isinstance(cfg.attention, GroupedQuery) and set(cfg.layer_types) == {"full"}:
         total = sum(kv_cache_bytes(cfg, context=tokens, itemsize=itemsize))
         factors = (2, cfg.n_layers, cfg.n_kv_heads, cfg.head_dim, tokens, itemsize)
         product = r" \cdot ".join(str(n) for n in factors)
-        formulas.append(rf"\mathrm{{KV}} = 2\,L\,K\,D_h\,T\,b = {product} = {_grouped(total)}")
+        formulas.append(_two_lines(r"\mathrm{KV} &= 2\,L\,K\,D_h\,T\,b", f"&= {product} = {_grouped(total)}"))
     return formulas
 
 
 def prefill_tiles(
     cfg: ModelConfig, tokens: int, *, dtype: str, itemsize: int, found: Any | None, why: str = ""
 ) -> list[Tile]:
-    """FLOPs, KV cache and attention rows of a prefill; `found` is a `lmcore.measure.Pass`, None where there is none,
-    and `why` then says so."""
-    cache = sum(kv_cache_bytes(cfg, context=max(tokens, 1), itemsize=itemsize))
-    flops = sum(forward_flops(cfg, tokens=max(tokens, 1)).values())
-    of = f"{group(max(tokens, 1))} {'token' if tokens <= 1 else 'tokens'}"
-    flops_name, cache_name = f"FLOPs, prefill of {of}", "KV cache after prefill"
+    """FLOPs, KV cache and attention rows of a prefill of at least one token.
+
+    `found` is what was measured (`lmcore.measure.Pass`), None where nothing was, and `why` then says why.
+    """
+    cache = sum(kv_cache_bytes(cfg, context=tokens, itemsize=itemsize))
+    flops = sum(forward_flops(cfg, tokens=tokens).values())
+    flops_name = f"FLOPs, prefill of {group(tokens)} {'token' if tokens == 1 else 'tokens'}"
+    cache_name = "KV cache after prefill"
     if found is None:
         return [
             tile(flops_name, flops, unit="FLOP", note=why),
@@ -77,18 +74,19 @@ def prefill_tiles(
         ]
     low, high = found.least_row_sum, found.largest_row_sum
     worst = low if 1 - low > high - 1 else high
+    spread = f"Least {_near_one(low)}, largest {_near_one(high)}." if worst != 1 else ""
     return [
         tile(flops_name, flops, sum(found.flops.values()), unit="FLOP"),
         tile(cache_name, cache, found.cache_used_bytes, unit="B", how="in the cache"),
         tile(
             "Attention rows sum to",
             1,
-            worst,
+            1 if worst == 1 else worst,
             unit=f"in {group(found.rows)} rows",
             how="furthest off",
             rounding=tokens * ROUNDING[dtype],
             reason=f"{dtype} rounding",
-            note=f"Least {_near_one(low)}, largest {_near_one(high)}.",
+            note=spread,
         ),
     ]
 
@@ -119,7 +117,12 @@ def run_points(
 
 
 def _near_one(x: float) -> str:
-    return "1" if x == 1 else f"1 {'+' if x > 1 else MINUS} {sig(abs(x - 1), 2)}"
+    text = "1" if x == 1 else f"1 {'+' if x > 1 else MINUS} {sig(abs(x - 1), 2)}"
+    return text.replace(" ", "\u00a0")
+
+
+def _two_lines(first: str, second: str) -> str:
+    return r"\begin{aligned}" + first + r" \\ " + second + r"\end{aligned}"
 
 
 def _grouped(n: int) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from figures.format import fixed, group
+from figures.format import fixed, group, sig
 from figures.payload import pack
+from figures.table import csv_text
 from figures.tokens import Token
 from figures.twins import Tile, tile
 
@@ -150,5 +151,22 @@ def loss_points(tokens: Sequence[int], said: Prediction, *, name: Callable[[int]
     if best != worst:
         cost = float(said.loss[best])
         how = "nearly free" if cost < 0.1 else "the easiest"
-        points.append(f"{name(tokens[best])} at position {best} was {how}: loss {fixed(cost, 3)} nats.")
+        points.append(f"{name(tokens[best])} at position {best} was {how}: loss {sig(cost, 2)} nats.")
     return points
+
+
+def loss_csv(tokens: Sequence[int], said: Prediction) -> str:
+    """The terms of every token's loss."""
+    rows = zip(range(len(tokens)), tokens, said.logit, said.logsumexp, said.loss, said.rank, strict=True)
+    return csv_text(["position", "id", "logit", "log-sum-exp", "loss in nats", "rank"], rows)
+
+
+def dots_csv(candidates: np.ndarray, product: np.ndarray, logit: np.ndarray) -> str:
+    """Both derivations of every candidate's logit."""
+    rows = (
+        [position, int(token), product[position, k], logit[position, k]]
+        for position, row in enumerate(candidates)
+        for k, token in enumerate(row)
+        if token >= 0
+    )
+    return csv_text(["position", "next token id", "dot product", "in the logits"], rows)

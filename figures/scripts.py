@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from figures.format import fixed, sig
 from figures.payload import pack
+from figures.table import csv_text
 from figures.tokens import Token
 
 
@@ -35,6 +37,21 @@ SENTENCES = (
 def characters_per_token(text: str, tokens: Sequence[Token]) -> float:
     """Unicode code points over tokens."""
     return len(text) / len(tokens) if tokens else 0.0
+
+
+def scripts_point(rows: Sequence[tuple[Sentence, Sequence[Token]]]) -> str:
+    """The two extremes in a sentence."""
+    ratios = sorted((characters_per_token(sentence.text, tokens), sentence.name) for sentence, tokens in rows)
+    (low, few), (high, many) = ratios[0], ratios[-1]
+    return (
+        f"{many} gets {fixed(high, 2)} characters into a token, {few} {fixed(low, 2)}: "
+        f"a text as long takes {sig(high / low, 2)} times the tokens."
+    )
+
+
+def scripts_csv(rows: Sequence[tuple[Sentence, Sequence[Token]]]) -> str:
+    header = ["text", "sentence", "characters", "bytes", "tokens"]
+    return csv_text(header, ([s.name, s.text, len(s.text), len(s.text.encode()), len(tokens)] for s, tokens in rows))
 
 
 def scripts_payload(rows: Sequence[tuple[Sentence, Sequence[Token]]]) -> bytes:

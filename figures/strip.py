@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from figures.payload import pack
-from figures.tokens import Token, completed_characters, hexadecimal
+from figures.table import csv_text
+from figures.tokens import Token, completed_characters, flat, hexadecimal
 
 
 def strip_payload(
@@ -61,3 +62,13 @@ def strip_payload(
         np.asarray(top_ids, np.int32).reshape(count, -1),
         np.asarray(top_probs, np.float32).reshape(count, -1),
     )
+
+
+def strip_csv(tokens: Sequence[Token], loss: np.ndarray, rank: np.ndarray) -> str:
+    """The strip's numbers, a row for each token."""
+    header = ["position", "id", "token", "bytes", "loss in nats", "rank"]
+    rows = (
+        [position, token.id, flat(token.parts), hexadecimal(token.piece), loss[position], rank[position] or None]
+        for position, token in enumerate(tokens)
+    )
+    return csv_text(header, rows)

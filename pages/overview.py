@@ -67,6 +67,10 @@ def path(opened: models.Opened, ids: tuple[int, ...], run: runs.Run | None) -> N
     clicked = components.arch(payload, key="overview_arch")
     if clicked in NODE_PAGES.values():
         st.switch_page(f"pages/{clicked}.py")
+    if run is not None and lengths is not None:
+        said = measured.prediction(opened, run)
+        points = run_points(run.tokens, said, lengths, name=lambda i: f"**{plain(vocabulary.label(opened, i))}**")
+        page.notice(points)
     page.formula(*path_formulas(cfg))
     with page.tools():
         page.source(
@@ -81,10 +85,6 @@ def path(opened: models.Opened, ids: tuple[int, ...], run: runs.Run | None) -> N
             header = ["after block", *(f"position {position}" for position in range(len(ids)))]
             rows = ([row, *map(float, values)] for row, values in enumerate(lengths))
             page.csv(csv_text(header, rows), "residual-lengths.csv", key="overview_path_csv")
-    if run is not None and lengths is not None:
-        said = measured.prediction(opened, run)
-        points = run_points(run.tokens, said, lengths, name=lambda i: f"**{plain(vocabulary.label(opened, i))}**")
-        page.notice(points)
 
 
 def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
@@ -94,16 +94,17 @@ def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
     slot.skeleton(height=220)
     counted = sum(measured.parameters(opened).values())
     tiles = [tile("Parameters", param_counts(cfg).total, counted, unit="parameters")]
-    found, why = None, "the prompt is empty"
+    found, why = None, "the prompt is empty; calculated for one token"
     if ids:
         try:
             found = measured.measured_pass(opened, ids)
         except CapacityError as error:
             why = str(error)
-    tiles += prefill_tiles(cfg, len(ids), dtype=opened.dtype, itemsize=itemsize, found=found, why=why)
+    count = max(1, len(ids))
+    tiles += prefill_tiles(cfg, count, dtype=opened.dtype, itemsize=itemsize, found=found, why=why)
     with slot.container():
         components.twins(tiles_payload(tiles), key="overview_tiles")
-    page.formula(*cost_formulas(cfg, tokens=len(ids), itemsize=itemsize))
+    page.formula(*cost_formulas(cfg, tokens=count, itemsize=itemsize))
     with page.tools():
         page.source(
             "lmcore.measure.measured_pass",
@@ -136,7 +137,8 @@ def main() -> None:
     opened = models.current(height=190)
     ids = runs.prompt(opened).ids
     with slot.container():
-        head(f"{opened.name} · one forward pass, {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
+        count = f"{group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}"
+        head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: the prompt is empty"))
     with guard():
         run = None
         if ids:

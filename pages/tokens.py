@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from figures.format import fixed, group, sig
-from figures.loss import dots_payload, loss_payload, loss_points, loss_tiles, with_next
-from figures.scripts import SENTENCES, characters_per_token, scripts_payload
-from figures.strip import strip_payload
-from figures.table import csv_text
-from figures.tokens import flat, hexadecimal
+from figures.format import group
+from figures.loss import dots_csv, dots_payload, loss_csv, loss_payload, loss_points, loss_tiles, with_next
+from figures.scripts import SENTENCES, scripts_csv, scripts_payload, scripts_point
+from figures.strip import strip_csv, strip_payload
 from figures.twins import tiles_payload
 from ui import components, measured, models, page, runs, shell, state, vocabulary
 from ui.guard import guard
@@ -49,12 +47,7 @@ def strip(opened: models.Opened, run: runs.Run) -> None:
             "list(zip(ids, tokenizer.pieces(ids)))",
             key="tokens_strip_source",
         )
-        header = ["position", "id", "token", "bytes", "loss in nats", "rank"]
-        rows = (
-            [p, t.id, flat(t.parts), hexadecimal(t.piece), said.loss[p], said.rank[p] or None]
-            for p, t in enumerate(tokens)
-        )
-        page.csv(csv_text(header, rows), "tokens.csv", key="tokens_strip_csv")
+        page.csv(strip_csv(tokens, said.loss, said.rank), "tokens.csv", key="tokens_strip_csv")
 
 
 def bos(opened: models.Opened, ids: tuple[int, ...]) -> str:
@@ -86,12 +79,14 @@ def loss(opened: models.Opened, run: runs.Run) -> None:
         vocab_size=opened.config.vocab_size,
     )
     components.mount("loss", payload, key="tokens_loss")
-    page.formula(
-        r"\mathrm{loss}_y = -\log \frac{e^{z_y}}{\sum_v e^{z_v}} = -z_y + \mathrm{LSE}(z)",
-    )
+    st.space("small")
     tiles = loss_tiles(said, measured.mean_loss(opened, run))
     components.twins(tiles_payload(tiles), key="tokens_tiles")
-    page.formula(r"\mathrm{perplexity} = \exp\Big(\frac{1}{T-1}\sum_{t=1}^{T-1} \mathrm{loss}_t\Big)")
+    page.notice(loss_points(run.tokens, said, name=lambda i: f"**{plain(vocabulary.label(opened, i))}**"))
+    page.formula(
+        r"\mathrm{loss}_y = -\log \frac{e^{z_y}}{\sum_v e^{z_v}} = -z_y + \mathrm{LSE}(z)",
+        r"\mathrm{perplexity} = \exp\Big(\frac{1}{T-1}\sum_{t=1}^{T-1} \mathrm{loss}_t\Big)",
+    )
     with page.tools():
         page.source(
             "lmcore.likelihood.predict",
@@ -100,10 +95,7 @@ def loss(opened: models.Opened, run: runs.Run) -> None:
             "said.logsumexp - said.logit, said.perplexity",
             key="tokens_loss_source",
         )
-        rows = zip(range(len(run.tokens)), run.tokens, said.logit, said.logsumexp, said.loss, said.rank, strict=True)
-        text = csv_text(["position", "id", "logit", "log-sum-exp", "loss in nats", "rank"], rows)
-        page.csv(text, "loss.csv", key="tokens_loss_csv")
-    page.notice(loss_points(run.tokens, said, name=lambda i: f"**{plain(vocabulary.label(opened, i))}**"))
+        page.csv(loss_csv(run.tokens, said), "loss.csv", key="tokens_loss_csv")
 
 
 def dots(opened: models.Opened, run: runs.Run) -> None:
@@ -116,7 +108,7 @@ def dots(opened: models.Opened, run: runs.Run) -> None:
     page.section(
         "A logit is a dot product",
         f"The final normed residual h, {group(cfg.d_model)} numbers, is compared with one row w for each token of the "
-        f"vocabulary. {tied} Both numbers below are of the selected position.",
+        f"vocabulary. {tied} The likeliest next tokens after the selected position, each found twice:",
     )
     said = measured.prediction(opened, run)
     candidates = with_next(said.top_ids, run.tokens, CANDIDATES)
@@ -133,9 +125,7 @@ def dots(opened: models.Opened, run: runs.Run) -> None:
         transformed=cfg.head_bias or cfg.logit_scale != 1 or cfg.logit_softcap is not None,
     )
     components.mount("dots", payload, key="tokens_dots")
-    page.formula(
-        r"z_v = h \cdot w_v = \lvert h \rvert \, \lvert w_v \rvert \cos\theta_v, \qquad h = \mathrm{norm}(x_L)"
-    )
+    page.formula(r"h = \mathrm{norm}(x_L)", r"z_v = h \cdot w_v = \lvert h \rvert \, \lvert w_v \rvert \cos\theta_v")
     with page.tools():
         page.source(
             "lmcore.measure.dot_products",
@@ -143,13 +133,7 @@ def dots(opened: models.Opened, run: runs.Run) -> None:
             "trace.final_normed[0, -1].double() @ model.unembedding.double().T",
             key="tokens_dots_source",
         )
-        rows = (
-            [p, int(i), found.logit[p, k], logits[p, k]]
-            for p, row in enumerate(candidates)
-            for k, i in enumerate(row)
-            if i >= 0
-        )
-        text = csv_text(["position", "next token id", "dot product", "in the logits"], rows)
+        text = dots_csv(candidates, found.logit, logits)
         page.csv(text, "dot-products.csv", key="tokens_dots_csv")
 
 
@@ -165,24 +149,14 @@ def scripts(opened: models.Opened) -> None:
         return
     rows = [(s, vocabulary.tokens(opened, known.encode(s.text, add_special=False))) for s in SENTENCES]
     components.mount("scripts", scripts_payload(rows), key="tokens_scripts")
-    by_ratio = sorted(rows, key=lambda row: characters_per_token(row[0].text, row[1]))
-    (few, few_tokens), (many, many_tokens) = by_ratio[0], by_ratio[-1]
-    low, high = characters_per_token(few.text, few_tokens), characters_per_token(many.text, many_tokens)
-    page.notice(
-        [
-            f"{many.name} gets {fixed(high, 2)} characters into a token, {few.name} {fixed(low, 2)}: "
-            f"{sig(high / low, 2)} times as many tokens for as many characters."
-        ]
-    )
+    page.notice([scripts_point(rows)])
     with page.tools():
         page.source(
             "lmcore.tokenizer.Tokenizer.encode",
             'text = "Кошка спит на тёплом камне у реки."\nlen(text) / len(tokenizer.encode(text, add_special=False))',
             key="tokens_scripts_source",
         )
-        table = ([s.name, s.text, len(s.text), len(s.text.encode()), len(tokens)] for s, tokens in rows)
-        text = csv_text(["text", "sentence", "characters", "bytes", "tokens"], table)
-        page.csv(text, "characters-per-token.csv", key="tokens_scripts_csv")
+        page.csv(scripts_csv(rows), "characters-per-token.csv", key="tokens_scripts_csv")
 
 
 def main() -> None:

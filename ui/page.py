@@ -11,6 +11,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from figures.format import unbroken
 from ui import state
 from ui.guard import fragment
 
@@ -45,7 +46,7 @@ def section(title: str, text: str = "") -> None:
 def prose(text: str) -> None:
     """Markdown of our own writing at reading width. Text from outside goes through `ui.markdown.plain` first."""
     with st.container(width=PROSE_WIDTH):
-        st.markdown(text)
+        st.markdown(unbroken(text))
 
 
 def notice(points: list[str]) -> None:
@@ -57,7 +58,7 @@ def formula(*lines: str) -> None:
     """One formula a line, in LaTeX."""
     with st.container(width=PROSE_WIDTH):
         for line in lines:
-            st.latex(line)
+            st.latex(line, width="content")
 
 
 def tools() -> DeltaGenerator:

@@ -43,7 +43,7 @@ function dotsTitle(meta, at, length) {
 function dotsHead(meta) {
   const heading = (text, mark, kind = "") => element("th", { scope: "col", class: kind }, mark ? element("i", { class: `mark ${mark}`, "aria-hidden": "true" }) : null, text);
   const product = meta.transformed ? "from h · w" : "h · w";
-  return element("thead", {}, element("tr", {}, heading("next token", "", "first"), heading("|w|", "", "wide"), heading("cos θ", "", "wide"), heading(product, "ring"), heading("in the logits", "disc"), heading("difference", "")));
+  return element("thead", {}, element("tr", {}, heading("next token", "", "first"), heading("|w|", "", "wide"), heading("cos θ", "", "wide"), heading(product, "ring"), heading("logit", "disc"), heading("difference", "")));
 }
 
 function dotsRow(meta, { id, product, logit, length }, normed, follows) {

@@ -20,6 +20,8 @@ export default function ({ data, parentElement }) {
     const at = shownPosition(state.position, numbers.count);
     title.replaceChildren(...lossTitle(meta, at));
     figure.replaceChildren(at ? lossFigure(meta, numbers, at, width, measure) : emptyLoss(width));
+    terms.classList.toggle("none", !at);
+    terms.hidden = numbers.count < 2;
     terms.replaceChildren(...(at ? lossTerms(meta, numbers, at) : []));
   }
 
@@ -117,8 +119,8 @@ function markLoss(svg, xLogit, xSum, logit, sum, bottom, width, measure) {
     stem(xLogit, y, "var(--measured)"),
     stem(xSum, y, "var(--accent)"),
     svgElement("line", { class: "distance", x1: xLogit, y1: y, x2: xSum, y2: y, stroke: "var(--measured)", "stroke-width": 2 }),
-    svgElement("circle", { cx: xLogit, cy: y, r: 5, fill: "var(--measured)" }),
-    svgElement("circle", { cx: xSum, cy: y, r: 5, fill: "var(--background)", stroke: "var(--accent)", "stroke-width": 2 }),
+    svgElement("circle", { cx: xLogit, cy: y, r: 4, fill: "var(--measured)" }),
+    svgElement("circle", { cx: xSum, cy: y, r: 6.5, fill: "none", stroke: "var(--accent)", "stroke-width": 2 }),
     label(xLogit, 12, `logit ${decimals(logit, 3)}`, "var(--measured)", true),
     label(xSum, 30, `log-sum-exp ${decimals(sum, 3)}`, "var(--accent)", xSum > width / 2),
   );
@@ -130,6 +132,7 @@ function emptyLoss(width) {
   return svgElement(
     "svg",
     { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", class: "loss-svg", "aria-label": "Nothing predicted this token", "data-state": "empty" },
+    svgElement("text", { x: 0, y: LOSS.top - 10, "font-size": 11.5, class: "quiet" }, "not computed: nothing predicts position 0"),
     svgElement("defs", {}, pattern),
     svgElement("rect", { x: 0, y: LOSS.top, width, height: LOSS.height, fill: "url(#no-loss)" }),
     svgElement("line", { x1: 0, y1: LOSS.top + LOSS.height, x2: width, y2: LOSS.top + LOSS.height, stroke: "var(--rule)" }),
@@ -151,7 +154,7 @@ function lossTerms(meta, numbers, at) {
   return [
     term("sum", "", "LSE(z)", decimals(sum, 4), `over ${groupDigits(meta.vocab_size)} logits`),
     term("logit", "\u2212", "logit of the token, z", decimals(logit, 4), ""),
-    term("loss", "=", "loss", decimals(loss, 4), "nats"),
+    term("loss", "=", "loss,", decimals(loss, 4), "nats"),
     term("probability", "→", "probability, exp(\u2212loss)", probabilityText(Math.exp(-loss)), ""),
   ];
 }
