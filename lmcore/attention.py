@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lmcore.cache import KVCache
 from lmcore.masks import Mask, additive
 from lmcore.norms import HeadNorm
-from lmcore.rope import Turn, rotate
+from lmcore.rope import Turn
 from lmcore.specs import GroupedQuery
 from lmcore.trace import Edits, Tap
 
@@ -106,12 +106,13 @@ def attend(q: Queries, k: Keys, v: Values, reads: Reads, how: Scoring, tap: Tap)
     kv_heads, s = k.shape[1], k.shape[2]
     grouped = q.reshape(b, kv_heads, h // kv_heads * t, dim)
     scores = tap("scores_raw", (grouped @ k.mT).view(b, h, t, s))
-    scores = torch.mul(scores, how.scale, out=None if tap.keeps("scores_raw") else scores)
+    spare = not scores.requires_grad
+    scores = torch.mul(scores, how.scale, out=scores if spare and not tap.keeps("scores_raw") else None)
     scores = tap("scores_scaled", scores if how.softcap is None else how.softcap * torch.tanh(scores / how.softcap))
     if how.variant == "mask_after":
         pattern = softmax(tap("scores_masked", scores)) * reads.allowed
     else:
-        out = None if tap.keeps("scores_scaled") else scores
+        out = scores if spare and not tap.keeps("scores_scaled") else None
         scores = tap("scores_masked", torch.add(scores, reads.bias.to(scores.dtype), out=out))
         if how.sinks is not None:
             pattern = with_sinks(scores, how.sinks)
@@ -169,8 +170,8 @@ class Attention(nn.Module):
             if cache is not None:
                 k, v = cache.append(tap.layer, k, v)
         else:
-            q = tap("rot_q", self.unit(rotate(q, turn.cos, turn.sin)))
-            k, v = self._turned_keys(k, v, turn, cache, tap)
+            q = tap("rot_q", self.unit(turn.new(q)))
+            k, v = self._turned_keys(k, turn.new(v) if edits.rotate_values else v, turn, cache, tap)
         how = Scoring(
             scale=self.spec.scale if edits.scale is None else edits.scale,
             softcap=self.spec.softcap,
@@ -192,13 +193,13 @@ class Attention(nn.Module):
 
     def _turned_keys(self, k: Tensor, v: Tensor, turn: Turn, cache: KVCache | None, tap: Tap) -> tuple[Tensor, Tensor]:
         """Keys rotated before they are stored, or on reading where the frequencies follow the length."""
-        if turn.key_cos is None or turn.key_sin is None or cache is None:
-            k = tap("rot_k", self.unit(rotate(k, turn.cos, turn.sin)))
-            return (k, v) if cache is None else cache.append(tap.layer, k, v)
-        tap("rot_k", self.unit(rotate(k, turn.cos, turn.sin)))
+        rotated = tap("rot_k", self.unit(turn.new(k)))
+        if cache is None:
+            return rotated, v
+        if not turn.on_read:
+            return cache.append(tap.layer, rotated, v)
         k, v = cache.append(tap.layer, k, v)
-        held = k.shape[2]
-        return self.unit(rotate(k, turn.key_cos[-held:], turn.key_sin[-held:])), v
+        return self.unit(turn.held(k)), v
 
     def unit(self, x: Tensor) -> Tensor:
         """x over its root mean square, in models that do so after RoPE."""

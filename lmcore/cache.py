@@ -166,8 +166,8 @@ class KVCache:
                 todo="Run the first tokens again.",
             )
         for layer in self.layers:
-            layer.end = length
-            layer.start = min(layer.start, length)
+            layer.end = min(layer.end, length)
+            layer.start = min(layer.start, layer.end)
 
 
 def _grown(old: Tensor, slots: int, kept: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lmcore.attention import Outputs, Queries, Reads, Scoring, join_heads, mix, split_heads, without_heads
 from lmcore.cache import KVCache
 from lmcore.norms import Normalise
-from lmcore.rope import Turn, rotate
+from lmcore.rope import Turn
 from lmcore.specs import Latent, Norm
 from lmcore.trace import Edits, Tap
 
@@ -51,15 +51,14 @@ class LatentAttention(nn.Module):
         if tap.takes("k", "v", "rot_k"):
             self._tap_new(latent, rope_key, turn, tap)
         if turn is not None:
-            q = torch.cat((q[..., : s.nope_dim], rotate(q[..., s.nope_dim :], turn.cos, turn.sin)), dim=-1)
+            q = torch.cat((q[..., : s.nope_dim], turn.new(q[..., s.nope_dim :])), dim=-1)
             if not turn.on_read:
-                rope_key = rotate(rope_key, turn.cos, turn.sin)
+                rope_key = turn.new(rope_key)
         q = tap("rot_q", q)
         if cache is not None:
             latent, rope_key = cache.append(tap.layer, latent, rope_key)
-        if turn is not None and turn.key_cos is not None and turn.key_sin is not None:
-            held = rope_key.shape[2]
-            rope_key = rotate(rope_key, turn.key_cos[-held:], turn.key_sin[-held:])
+        if turn is not None and turn.on_read:
+            rope_key = turn.held(rope_key)
         how = Scoring(scale=s.scale if edits.scale is None else edits.scale, variant=edits.softmax)
         path = self.absorbed if q.shape[2] < latent.shape[2] else self.expanded
         z = without_heads(path(q, latent, rope_key, reads, how, tap), tap.layer, edits)
@@ -93,5 +92,5 @@ class LatentAttention(nn.Module):
         k, v = self._expand(latent, rope_key)
         tap("k", k)
         tap("v", v)
-        turned = rope_key if turn is None else rotate(rope_key, turn.cos, turn.sin)
+        turned = rope_key if turn is None else turn.new(rope_key)
         tap("rot_k", self._expand(latent, turned)[0])

@@ -105,6 +105,7 @@ class Transformer(nn.Module):
         self.model = Backbone(cfg)
         if not cfg.tied:
             self.lm_head = nn.Linear(cfg.d_model, cfg.vocab_size, bias=cfg.head_bias)
+        self.eval()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -150,7 +151,6 @@ class Transformer(nn.Module):
             x = x + self.model.embed_positions(positions + self.cfg.position_offset)
         return self.model.embed_norm(x) if self.cfg.embedding_norm else x
 
-    @torch.inference_mode()
     def forward(
         self,
         tokens: Int[Tensor, "B T"],
@@ -160,30 +160,44 @@ class Transformer(nn.Module):
         capture: Capture | None = None,
         edits: Edits | None = None,
         logits_to_keep: int = 0,
+        depth: int | None = None,
     ) -> Output:
         """Logits for each of T new tokens, which follow the `cache.length` tokens already in the cache.
 
         `positions` replaces the positions that RoPE or a learned table sees (default: cache length onwards); masks and
-        ALiBi go by order in the sequence, whatever the positions. `logits_to_keep` = n gives logits
-        for the last n tokens only, 0 for all.
+        ALiBi go by order in the sequence, whatever the positions. `logits_to_keep` = n gives logits for the last n
+        tokens only, 0 for all. `depth` = n runs the first n layers only, and the head on their result. Gradients are
+        recorded in training mode (`train()`) only; a model starts in evaluation mode.
         Raises InputError for ids outside the vocabulary, CapacityError for a trace over `capture.max_bytes` or a full
         cache; the cache is then unchanged.
         """
+        with torch.inference_mode(not self.training):
+            return self._forward(tokens, positions, cache, capture, edits or NO_EDITS, logits_to_keep, depth)
+
+    def _forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        positions: Int[Tensor, " T"] | None,
+        cache: KVCache | None,
+        capture: Capture | None,
+        edits: Edits,
+        logits_to_keep: int,
+        depth: int | None,
+    ) -> Output:
         t = tokens.shape[1]
-        edits = edits or NO_EDITS
         past = cache.length if cache is not None else 0
         self._check(tokens, past, capture)
         if cache is not None:
             cache.reserve(t)
         index = torch.arange(past, past + t, device=self.device)
         at = index if positions is None else positions
-        turns = {rope: self._turn(rope, at, past + t, cache) for rope in self._ropes(edits)}
+        turns = {rope: self._turn(rope, at, past + t, cache, edits) for rope in self._ropes(edits)}
         reads = {kind: self._reads(kind, past, index, cache, edits) for kind in sorted(set(self.cfg.layer_types))}
         trace = Trace() if capture is not None else None
         x = self.embed(tokens, at)
         if trace is not None:
             trace.embedding = x
-        for layer, block in enumerate(self.model.layers):
+        for layer, block in enumerate(self.model.layers[:depth]):
             tap = Tap(layer, capture, edits)
             rope = self._rope_of(layer, edits)
             turn = None if rope is None else turns[rope]
@@ -226,13 +240,14 @@ class Transformer(nn.Module):
     def _ropes(self, edits: Edits) -> set[Rope]:
         return {rope for layer in range(self.cfg.n_layers) if (rope := self._rope_of(layer, edits)) is not None}
 
-    def _turn(self, rope: Rope, positions: Tensor, length: int, cache: KVCache | None) -> Turn:
+    def _turn(self, rope: Rope, positions: Tensor, length: int, cache: KVCache | None, edits: Edits) -> Turn:
         """The rotation of the new positions, and of all keys where the frequencies follow the length."""
         length = max(length, int(positions.max()) + 1)
         cos, sin = rope_table(rope, positions, length)
         if not rope.follows_length or cache is None:
-            return Turn(cos, sin)
-        return Turn(cos, sin, *rope_table(rope, torch.arange(length, device=positions.device), length))
+            return Turn(cos, sin, interleaved=edits.pairing == "interleaved")
+        keys = rope_table(rope, torch.arange(length, device=positions.device), length)
+        return Turn(cos, sin, *keys, interleaved=edits.pairing == "interleaved")
 
     def _reads(self, kind: str, past: int, index: Tensor, cache: KVCache | None, edits: Edits) -> Reads:
         """Who may read whom in the layers of one kind, over the keys that their cache will hand back."""

@@ -71,6 +71,15 @@ def rotate(x: Float[Tensor, "B N T Dh"], cos: Angles, sin: Angles) -> Float[Tens
     return turned if rest.shape[-1] == 0 else torch.cat((turned, rest), dim=-1)
 
 
+def rotate_interleaved(x: Float[Tensor, "B N T Dh"], cos: Angles, sin: Angles) -> Float[Tensor, "B N T Dh"]:
+    """As `rotate`, with dims 2i and 2i + 1 as a pair: (RoFormer's layout) right only for weights ordered that way."""
+    pairs = cos.shape[-1]
+    turning, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
+    first, second = turning[..., ::2], turning[..., 1::2]
+    turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2).to(x.dtype)
+    return turned if rest.shape[-1] == 0 else torch.cat((turned, rest), dim=-1)
+
+
 class Turn(NamedTuple):
     """The rotation of one forward: cos and sin of its new positions, and those of all keys where the cache holds keys
     unrotated (frequencies that follow the length change for every key at every step).
@@ -80,6 +89,18 @@ class Turn(NamedTuple):
     sin: Tensor
     key_cos: Tensor | None = None
     key_sin: Tensor | None = None
+    interleaved: bool = False
+
+    def new(self, x: Float[Tensor, "B N T Dh"]) -> Float[Tensor, "B N T Dh"]:
+        """x of the new positions, turned."""
+        return (rotate_interleaved if self.interleaved else rotate)(x, self.cos, self.sin)
+
+    def held(self, keys: Float[Tensor, "B N S Dh"]) -> Float[Tensor, "B N S Dh"]:
+        """Unrotated keys of the cache, turned; the last of them is the newest position."""
+        assert self.key_cos is not None
+        assert self.key_sin is not None
+        turn = rotate_interleaved if self.interleaved else rotate
+        return turn(keys, self.key_cos[-keys.shape[2] :], self.key_sin[-keys.shape[2] :])
 
     @property
     def on_read(self) -> bool:

@@ -93,6 +93,7 @@ class Capture:
         return self.layers is None or layer in self.layers
 
 
+PAIRINGS = ("half-split", "interleaved")
 SOFTMAXES = ("safe", "unsafe_float16", "mask_after")
 
 
@@ -101,6 +102,8 @@ class Edits:
     """What this forward does differently from the model as trained. Every field at its default changes nothing.
 
     - `mask`, `rope`, `scale` take the place of the model's own in every layer.
+    - `pairing` "interleaved" turns dims 2i and 2i + 1 of weights made for half-split pairs: the classic mix-up.
+      `rotate_values` turns v as well as q and k.
     - `softmax`: "safe", the row maximum subtracted; "unsafe_float16", exp and sum in float16 without it;
       "mask_after", masked weights set to zero after the softmax, so that rows no longer sum to one.
     - `zero_heads`: (layer, head) pairs whose z is zero before W_O; `zero_attention`, `zero_ffn`: layers whose sublayer
@@ -111,6 +114,8 @@ class Edits:
     mask: Mask | None = None
     rope: Rope | None = None
     scale: float | None = None
+    pairing: str = "half-split"
+    rotate_values: bool = False
     softmax: str = "safe"
     zero_heads: frozenset[tuple[int, int]] = frozenset()
     zero_attention: frozenset[int] = frozenset()
@@ -123,6 +128,10 @@ class Edits:
                 f"softmax variant {self.softmax!r} is not known",
                 expected="one of " + ", ".join(SOFTMAXES),
                 where="the edits",
+            )
+        if self.pairing not in PAIRINGS:
+            raise ConfigError(
+                f"pairing {self.pairing!r} is not known", expected="one of " + ", ".join(PAIRINGS), where="the edits"
             )
         unknown = sorted({name for _, name in self.replace} - set(STAGES))
         if unknown:

@@ -141,3 +141,18 @@ def test_forwards_in_threads_do_not_meet(model: Transformer) -> None:
         assert expected is not None
         assert len(seen[i]) == 20
         assert all(torch.allclose(p, expected.layers[2]["pattern"], atol=1e-6) for p in seen[i])
+
+
+def test_gradients_are_recorded_in_training_mode_only(model: Transformer) -> None:
+    """Training goes through the same forward, also where the attention is written out."""
+    trained = ours(hf_llama("gqa"))
+    assert not trained(tiny_tokens()).logits.requires_grad
+    trained.train()
+    written, fused = [], []
+    for found, capture in ((written, Capture.of("pattern")), (fused, None)):
+        trained.zero_grad()
+        trained(tiny_tokens(), capture=capture).logits.square().mean().backward()
+        found += [p.grad for p in trained.parameters()]
+    assert all(g is not None and bool(g.any()) for g in written)
+    for a, b in zip(written, fused, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
