@@ -79,9 +79,9 @@ def loss(opened: models.Opened, run: runs.Run) -> None:
         vocab_size=opened.config.vocab_size,
     )
     components.mount("loss", payload, key="tokens_loss")
-    st.space("small")
-    tiles = loss_tiles(said, measured.mean_loss(opened, run))
-    components.twins(tiles_payload(tiles), key="tokens_tiles")
+    if tiles := loss_tiles(said, measured.mean_loss(opened, run)):
+        st.space("small")
+        components.twins(tiles_payload(tiles), key="tokens_tiles")
     page.notice(loss_points(run.tokens, said, name=lambda i: f"**{plain(vocabulary.label(opened, i))}**"))
     page.formula(
         r"\mathrm{loss}_y = -\log \frac{e^{z_y}}{\sum_v e^{z_v}} = -z_y + \mathrm{LSE}(z)",

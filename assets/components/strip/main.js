@@ -8,7 +8,7 @@ export default function ({ data, parentElement, setStateValue }) {
   const strip = readStrip(meta, arrays);
   const fromUrl = () => (meta.url ? Number.parseInt(viewFromUrl([meta.url])[meta.url], 10) : NaN);
 
-  const state = mounted(parentElement, () => ({ position: fromUrl(), given: null }));
+  const state = mounted(parentElement, () => ({ position: fromUrl(), given: null, stop: null }));
   // Another prompt length starts at its own selection, and whoever shows the same position has to hear of it.
   const renewed = state.given !== null && state.given !== meta.selected;
   if (!Number.isInteger(state.position) || renewed) state.position = meta.selected;
@@ -41,8 +41,20 @@ export default function ({ data, parentElement, setStateValue }) {
     expected.replaceChildren(...expectedAfter(strip, state.position));
   }
 
+  // Another component of the page chose the position.
+  function follow(position) {
+    if (position === state.position || !(position >= 0 && position < strip.length)) return;
+    state.position = position;
+    draw();
+  }
+
   draw();
-  return () => unmount(parentElement);
+  state.stop?.();
+  state.stop = meta.url ? onView(meta.url, follow) : null;
+  return () => {
+    state.stop?.();
+    unmount(parentElement);
+  };
 }
 
 // Under each token: its id, and the character that it shares with its neighbours.
