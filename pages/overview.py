@@ -90,8 +90,7 @@ def path(opened: models.Opened, ids: tuple[int, ...], run: runs.Run | None) -> N
 def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
     cfg, itemsize = opened.config, ITEMSIZE[opened.dtype]
     page.section("Calculated, measured, difference", "A formula, and the same number counted on the running model.")
-    slot = st.empty()
-    slot.skeleton(height=220)
+    place = page.awaited("tiles", height=170)
     counted = sum(measured.parameters(opened).values())
     tiles = [tile("Parameters", param_counts(cfg).total, counted, unit="parameters")]
     found, why = None, "the prompt is empty; calculated for one token"
@@ -102,7 +101,7 @@ def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
             why = str(error)
     count = max(1, len(ids))
     tiles += prefill_tiles(cfg, count, dtype=opened.dtype, itemsize=itemsize, found=found, why=why)
-    with slot.container():
+    with place():
         components.twins(tiles_payload(tiles), key="overview_tiles")
     page.formula(*cost_formulas(cfg, tokens=count, itemsize=itemsize))
     with page.tools():
@@ -142,10 +141,9 @@ def main() -> None:
     with guard():
         run = None
         if ids:
-            waiting = st.empty()
-            waiting.skeleton(height=190)
+            place = page.awaited("strip", height=190)
             run = runs.run(opened, ids, "resid_post")
-            with waiting.container():
+            with place():
                 strip(opened, run)
         else:
             page.empty_prompt()

@@ -169,10 +169,9 @@ def main() -> None:
         head(f"{opened.name} · {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
     if ids:
         with guard():
-            waiting = st.empty()
-            waiting.skeleton(height=240)
+            place = page.awaited("strip", height=240)
             run = runs.run(opened, ids, "resid_post")
-            with waiting.container():
+            with place():
                 strip(opened, run)
             loss(opened, run)
             dots(opened, run)

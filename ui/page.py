@@ -29,6 +29,8 @@ _IDEA = (
 
 def head(eyebrow: str, title: str, idea: str) -> None:
     """Chapter (or model and pass), title, and the idea in a sentence; eyebrow and idea are plain text."""
+    if st.session_state.get("_page") != title:
+        st.session_state["_page"], st.session_state["_drawn"] = title, set()
     with st.container(gap=None):
         st.html(f'<p style="{_EYEBROW}">{escape(eyebrow)}</p>')
         st.title(title, anchor=False)
@@ -59,6 +61,26 @@ def formula(*lines: str) -> None:
     with st.container(width=PROSE_WIDTH):
         for line in lines:
             st.latex(line, width="content")
+
+
+def awaited(key: str, *, height: int) -> Callable[[], DeltaGenerator]:
+    """Keeps the place of a figure that takes time; what is returned is called, and entered, once it can be drawn.
+
+    The first time on this page a skeleton of its `height` stands there. From then on the figure before stays, dimmed by
+    Streamlit, and takes the new data where it is: replaced by a skeleton it would forget what was selected in it.
+    """
+    drawn = st.session_state.setdefault("_drawn", set())
+    if key in drawn:
+        box = st.container()
+        return lambda: box
+    slot = st.empty()
+    slot.skeleton(height=height)
+
+    def place() -> DeltaGenerator:
+        drawn.add(key)
+        return slot.container()
+
+    return place
 
 
 def tools() -> DeltaGenerator:
