@@ -106,7 +106,7 @@ class Decoder:
             raise
         elapsed = time.perf_counter() - start
         position = before + len(waiting)
-        token = self.sampler.choose(logits, seed=self.seed, position=position) if force is None else force
+        token = self._draw(logits, position) if force is None else force
         step = Step(
             index=len(self.steps),
             position=position,
@@ -135,7 +135,7 @@ class Decoder:
         if token is None:
             if not step.logits.size:
                 raise InputError(f"step {index} has let its logits go", where="the decoder", todo="Rewind and step.")
-            token = self.sampler.choose(step.logits, seed=self.seed, position=step.position)
+            token = self._draw(step.logits, step.position)
         self._check_forced(token)
         self.rewind(index + 1)
         self.steps[index] = replace(step, token=token, forced=forced)
@@ -153,10 +153,13 @@ class Decoder:
                 return self.rewind(step.index)
             if step.forced:
                 continue
-            if sampler.choose(step.logits, seed=seed, position=step.position) != step.token:
+            if self._draw(step.logits, step.position) != step.token:
                 self.choose(step.index)
                 return None
         return None
+
+    def _draw(self, logits: np.ndarray, position: int) -> int:
+        return self.sampler.choose(logits, seed=self.seed, position=position, history=self.tokens[:position])
 
     def _check_forced(self, token: int) -> None:
         if not 0 <= token < self.model.cfg.vocab_size:

@@ -89,7 +89,7 @@ if prompt.ids:
     more = decode_view.advance(opened, run, plan, sampler, seed)
     slot.empty()
     every = (decode_view.PLAY_S if plan.playing else CATCH_UP_S) if more else None
-    st.fragment(decode_view.figure, run_every=every)(opened, prompt, sampler, seed, every, told)
+    st.fragment(decode_view.figure, run_every=every)(opened, prompt, plan, sampler, seed, every, told)
     page.section("Formula")
     page.formula(
         r"p = \mathrm{softmax}(z / \tau), \qquad z = W_U\, \mathrm{norm}(x_L)",
@@ -97,10 +97,10 @@ if prompt.ids:
     )
     page.prose(
         "$\\tau$ is the temperature; top-k, top-p and min-p then drop tokens in that order, each from what the one "
-        "before left, renormalised. The draw depends on seed and position alone: a step taken back and made again gives "
-        "the same token, and another sampler or seed chooses again from the logits at hand, without a forward, up to the "
-        "first token that comes out differently. $S$ positions are cached in $L$ layers of $K$ KV heads, $b$ bytes a "
-        "number."
+        "before left, renormalised. The draw depends on seed and position alone: a step taken back and made again "
+        "gives the same token, and another sampler or seed chooses again from the logits at hand, without a forward, "
+        "up to the first token that comes out differently. $S$ positions are cached in $L$ layers of $K$ KV heads, "
+        "$b$ bytes a number."
     )
     with page.tools():
         page.source("lmcore.decode.Decoder.step", snippet(opened, prompt, plan, sampler, seed), key="decode_source")

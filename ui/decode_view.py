@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from figures.cache import cache_payload
 from figures.decode import decode_payload
-from figures.format import fixed, group, sig
+from figures.format import group, sig
 from figures.twins import tile, tiles_payload
 from lmcore.config import ModelConfig
 from lmcore.sampling import Sampler
@@ -35,11 +35,17 @@ def advance(opened: models.Opened, run: decoding.Decoding, plan: decoding.Plan, 
 
 
 def figure(
-    opened: models.Opened, prompt: runs.Prompt, sampler: Sampler, seed: int, every: float | None, told: DeltaGenerator
+    opened: models.Opened,
+    prompt: runs.Prompt,
+    plan: decoding.Plan,
+    sampler: Sampler,
+    seed: int,
+    every: float | None,
+    told: DeltaGenerator,
 ) -> None:
     """What the page shows of the run. With `every` the browser calls again after so many seconds, until all is done."""
     with guard():
-        run, plan = decoding.run(opened, prompt.ids), decoding.plan(opened, prompt.ids)
+        run = decoding.run(opened, prompt.ids)
         more = advance(opened, run, plan, sampler, seed)
         told.markdown(f":small[:gray[{status(opened, run)}]]")
         chosen = draw(opened, prompt, plan, run)
@@ -99,7 +105,7 @@ def draw(
         tiles_payload(
             [
                 tile(
-                    f"Cache, {group(last.cache_length)} positions",
+                    f"Cache, {group(last.cache_length)} position{'' if last.cache_length == 1 else 's'}",
                     run.formula_bytes(last.cache_length),
                     last.used_bytes,
                     unit="B",
@@ -143,13 +149,13 @@ def points(opened: models.Opened, run: decoding.Decoding) -> list[str]:
     each = first.time_s / first.forward_tokens
     found = [
         f"Prefill read {group(first.forward_tokens)} token{'s' if first.forward_tokens > 1 else ''} in "
-        f"{fixed(first.time_s * 1e3, 0)} ms, {fixed(each * 1e3, 1)} ms a token."
+        f"{sig(first.time_s * 1e3, 3)} ms, {sig(each * 1e3, 2)} ms a token."
     ]
     decoded = sorted(step.time_s for step in run.steps[1:] if step.forward_tokens == 1)
     if decoded:
         median = decoded[len(decoded) // 2]
         found[0] += (
-            f" The median decode step took {fixed(median * 1e3, 0)} ms for one, {fixed(median / each, 1)} times as "
+            f" The median decode step took {sig(median * 1e3, 3)} ms for one, {sig(median / each, 2)} times as "
             "long: it reads every weight of the model for a single position."
         )
     name = plain(vocabulary.label(opened, last.token))

@@ -19,7 +19,7 @@ from figures.cache import Fill
 from figures.decode import StepView, step_view
 from lmcore.costs import kv_cache_bytes
 from lmcore.sampling import Sampler
-from ui import models, runs
+from ui import models, runs, state
 from ui.lru import ByteLRU
 from ui.models import Opened
 
@@ -119,11 +119,11 @@ class Decoding:
                 with runs.forwarding():
                     step = self.decoder.step(force=plan.forced.get(len(self.steps)))
                 self._views.append((self.steps[-1], self._view(step)))
+                self._measure()
                 if plan.ahead and step.token == end:
                     plan.to(len(self.steps))
                 if time.perf_counter() - begun > for_s:
                     break
-            self._measure()
 
     def _resample(self, plan: Plan, sampler: Sampler, seed: int) -> None:
         if (sampler, seed) == (self.decoder.sampler, self.decoder.seed):
@@ -166,7 +166,7 @@ class Decoding:
         self._known = max(self._known, cache.length)
 
     def _view(self, step: Step) -> StepView:
-        found = self.decoder.sampler.distribution(step.logits)
+        found = self.decoder.sampler.distribution(step.logits, self.decoder.tokens[: step.position])
         return step_view(
             found.raw,
             found.probs,
@@ -196,17 +196,18 @@ models.when_one_leaves(lambda opened: _RUNS.drop(lambda key: key[1] == opened.ke
 
 
 def plan(opened: Opened, ids: tuple[int, ...]) -> Plan:
-    """The session's plan for this model and prompt: the link's at first, and a new one for another prompt or model."""
-    from ui import state
+    """The session's plan for this model and prompt: the link's at first, and a new one for another prompt or model.
 
+    The address is read on every run of the page, so that a bad part of a link stays named until it is gone from there.
+    """
+    steps = state.integer("decode_steps", 1, 1, MAX_STEPS)
+    forced = state.numbered("decode_forced", steps, opened.config.vocab_size)
     key, held = (opened.key, ids), st.session_state.get("_decode_plan")
-    if held is None or held[0] != key:
-        fresh = Plan()
-        if held is None:
-            fresh.to(state.integer("decode_steps", 1, 1, MAX_STEPS))
-            fresh.forced = state.numbered("decode_forced", fresh.steps, opened.config.vocab_size)
-            fresh.linked = fresh.steps > 1 or bool(fresh.forced)
-        held = st.session_state["_decode_plan"] = (key, fresh)
+    if held is None:
+        linked = steps > 1 or bool(forced)
+        held = st.session_state["_decode_plan"] = (key, Plan(steps=steps, forced=forced, linked=linked))
+    elif held[0] != key:
+        held = st.session_state["_decode_plan"] = (key, Plan())
     return held[1]
 
 

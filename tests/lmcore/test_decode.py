@@ -182,3 +182,14 @@ def test_logits_let_go_are_returned_once_and_resampling_goes_back_to_them(model:
     decoder.resample(Sampler(temperature=0), 1)
     assert len(decoder.steps) == 2
     assert decoder.step().token == steps[2].token
+
+
+def test_the_repetition_penalty_sees_the_text_so_far(model: Transformer) -> None:
+    sampler = Sampler(temperature=0, repetition_penalty=50.0)
+    decoder = Decoder(model, [1, 2, 3], sampler)
+    tokens = run(decoder, 12)
+    assert len(set(tokens) | {1, 2, 3}) == 15
+    other = Decoder(model, [1, 2, 3], Sampler(temperature=0))
+    run(other, 12)
+    other.resample(sampler, 0)
+    assert [step.token for step in other.steps] == tokens[: len(other.steps)]

@@ -80,3 +80,14 @@ def test_failure_is_raised_and_not_kept():
     with pytest.raises(ZeroDivisionError):
         kept.get("key", lambda: bytes(1 // 0))
     assert kept.get("key", lambda: b"later") == b"later"
+
+
+def test_what_is_dropped_by_its_key_is_gone_and_told():
+    gone: list[bytes] = []
+    kept = shelf(dropped=gone)
+    for name in "abc":
+        kept.put(name, name.encode())
+    kept.drop(lambda key: key in {"a", "c"})
+    assert gone == [b"a", b"c"]
+    assert [kept.peek(name) for name in "abc"] == [None, b"b", None]
+    assert kept.used_bytes == 1

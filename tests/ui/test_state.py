@@ -47,6 +47,34 @@ def test_bad_option_falls_back_and_is_named_without_becoming_markdown():
     assert r"\*loud\*" in at.warning[0].value
 
 
+def _pairs():
+    import streamlit as st
+
+    from ui import state
+
+    st.text(repr(state.numbered("decode_forced", 10, 100)))
+
+
+def pairs(given: str) -> AppTest:
+    at = AppTest.from_function(_pairs)
+    at.query_params["decode_forced"] = given
+    return at.run()
+
+
+def test_pairs_come_from_the_address():
+    at = pairs("3:17,9:99")
+    assert at.text[0].value == "{3: 17, 9: 99}"
+    assert not at.warning
+    assert not pairs("").warning
+
+
+@pytest.mark.parametrize("bad", ["10:1", "3:100", "3", "3:", "3:1:2", "-1:1", "a:b", ",", "٣:1", "1:" + "9" * 5000])
+def test_bad_pairs_are_named_and_ignored(bad: str):
+    at = pairs(bad)
+    assert at.text[0].value == "{}"
+    assert "9:99" in at.warning[0].value.replace("\\", "")
+
+
 def _controls():
     import streamlit as st
 
