@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -32,22 +34,23 @@ def config() -> ModelConfig:
     )
 
 
-def weights(cfg: ModelConfig, seed: int = SEED) -> dict[str, torch.Tensor]:
-    """Random float32 weights, the same for the same seed on every machine and torch version.
+def weights(cfg: ModelConfig, seed: int = SEED) -> Iterator[tuple[str, torch.Tensor]]:
+    """Random float32 weights of any config, the same for the same seed on every machine and torch version.
 
     A matrix has standard deviation gain / sqrt(fan in), so the residual stream keeps its size. q and k have a gain of
-    1.5, which gives scaled scores a standard deviation of about 2: at the usual 0.02 all attention would be flat.
+    1.5, which gives scaled scores a standard deviation of about 2: at the usual 0.02 all attention would be flat. A
+    tied embedding is a matrix like any other, since logits are products with it.
     """
     rng = np.random.default_rng(seed)
-    tensors = {}
     for name, shape in param_shapes(cfg).items():
         values = rng.standard_normal(shape, dtype=np.float32)
-        if len(shape) == 1:
-            values = 1 + 0.1 * values
-        elif "embed" not in name:
+        if "norm" in name and name.endswith("weight"):
+            values = (0 if cfg.norm.unit_offset else 1) + 0.1 * values
+        elif len(shape) == 1:
+            values *= 0.1
+        elif "embed" not in name or (cfg.tied and "tokens" in name):
             values *= (1.5 if "q_proj" in name or "k_proj" in name else 1.0) / shape[1] ** 0.5
-        tensors[name] = torch.from_numpy(values)
-    return tensors
+        yield name, torch.from_numpy(values)
 
 
 def tokenizer() -> ByteTokenizer:

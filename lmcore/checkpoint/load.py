@@ -94,7 +94,7 @@ def load_pretrained(
         content = _gguf(place, target)
     else:
         content = _folder(place, target)
-    model = _assemble(content.cfg, content.tensors)
+    model = assemble(content.cfg, content.tensors)
     notes = (*fetched, *content.notes)
     if content.tokenizer is not None and content.tokenizer.vocab_size > content.cfg.vocab_size:
         rows = content.cfg.vocab_size
@@ -145,7 +145,7 @@ def on_meta(cfg: ModelConfig) -> Transformer:
         return Transformer(cfg)
 
 
-def _assemble(cfg: ModelConfig, tensors: dict[str, torch.Tensor]) -> Transformer:
+def assemble(cfg: ModelConfig, tensors: dict[str, torch.Tensor]) -> Transformer:
     """The model with these tensors as its parameters: built without memory of its own, so nothing is held twice."""
     model = on_meta(cfg)
     model.load_state_dict(tensors, strict=True, assign=True)
@@ -154,18 +154,22 @@ def _assemble(cfg: ModelConfig, tensors: dict[str, torch.Tensor]) -> Transformer
 
 def _builtin(target: _Target) -> _Content:
     cfg = builtin.config()
-    tensors = {name: tensor.to(target.device, target.dtype) for name, tensor in builtin.weights(cfg).items()}
+    tensors = {name: tensor.to(target.device, target.dtype) for name, tensor in builtin.weights(cfg)}
     mapped = tuple(Mapped(name, (name,), "as it is") for name in tensors)
     return _Content(cfg, tensors, builtin.tokenizer(), "llama", mapped, (), {"float32": 1}, None, (builtin.NOTE,), 0)
 
 
 def _gguf(place: Place, target: _Target) -> _Content:
     folder, found = converted(place, target.check, target.progress)
-    cfg, _, notes = read_config(folder)
+    cfg, family, notes = read_config(folder)
     target.check(cfg)
     with TensorFile(folder / "model.safetensors") as file:
+        shapes = {name: entry.shape for name, entry in file.entries.items()}
+        steps = plan(cfg, shapes, HF_RULES + rules_for(family, cfg), str(folder))
+        rows = {row[0]: row for row in steps.rows}
         # Our own file: checked for NaN when it was written, and nobody but us writes to it, so it can stay mapped.
-        tensors = {name: tensor.to(target.device, target.dtype) for name, tensor in file.mapped()}
+        parts = (part for name, tensor in file.mapped() for part in apply(rows[name], tensor, cfg).items())
+        tensors = {name: tensor.to(target.device, target.dtype).contiguous() for name, tensor in parts}
         _refuse_overflow(tensors.items(), file.entries, target, str(place.path))
     types = found["types"]
     quantisation = ", ".join(f"{name} ({count} tensors)" for name, count in types.items())

@@ -91,9 +91,9 @@ def test_the_built_in_model_runs_and_says_that_it_is_random() -> None:
 
 
 def test_the_built_in_model_is_the_same_every_time_and_its_attention_is_not_flat() -> None:
-    first, second = builtin.weights(builtin.config()), builtin.weights(builtin.config())
+    first, second = dict(builtin.weights(builtin.config())), dict(builtin.weights(builtin.config()))
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not torch.equal(first["lm_head.weight"], builtin.weights(builtin.config(), seed=1)["lm_head.weight"])
+    assert not torch.equal(first["lm_head.weight"], dict(builtin.weights(builtin.config(), seed=1))["lm_head.weight"])
     loaded = load_pretrained("builtin")
     assert loaded.tokenizer is not None
     tokens = torch.tensor([loaded.tokenizer.encode("the quick brown fox jumps over the lazy dog, twice")])
