@@ -46,8 +46,10 @@ def discard(folder: Path) -> None:
     """Take a folder out of its place in one step, then delete it."""
     with contextlib.suppress(OSError):
         aside = tempfile.mkdtemp(prefix=".old-", dir=folder.parent)
-        os.rename(folder, Path(aside) / folder.name)
-        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            os.rename(folder, Path(aside) / folder.name)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def sweep(parent: Path) -> None:

@@ -39,6 +39,7 @@ def test_a_set_of_files_is_a_folder_that_loads(folder: Path, cache: Path, form: 
     assert cache in place.parents
     assert files_of(place) == files
     assert torch.equal(logits(place), ours(hf_llama("gqa"))(tiny_tokens()).logits)
+    assert list(place.parent.iterdir()) == [place]
 
 
 def test_one_gguf_file_loads(cache: Path, tmp_path: Path) -> None:
@@ -202,6 +203,7 @@ def test_parts_are_joined_once_and_load(parts: Path, cache: Path, tmp_path: Path
     assert file.stat().st_mtime_ns == before
     file.write_bytes(b"cut")
     assert torch.equal(logits("package:tiny"), logits(tmp_path / "whole.gguf"))
+    assert list((cache / "joined").iterdir()) == [file.parent]
 
 
 def test_damaged_parts_are_refused(parts: Path, cache: Path) -> None:
