@@ -46,8 +46,8 @@ def strip(opened: models.Opened, run: runs.Run) -> None:
     components.strip(payload, key="overview_strip")
 
 
-def path(opened: models.Opened, ids: tuple[int, ...], run: runs.Run | None) -> None:
-    cfg = opened.config
+def path(opened: models.Opened, run: runs.Run | None) -> None:
+    cfg, ids = opened.config, run.tokens if run else ()
     page.section(
         "The forward path",
         f"Token ids become vectors of {group(cfg.d_model)} numbers. {group(cfg.n_layers)} blocks each read the "
@@ -93,7 +93,7 @@ def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
     place = page.awaited("tiles", height=170)
     counted = sum(measured.parameters(opened).values())
     tiles = [tile("Parameters", param_counts(cfg).total, counted, unit="parameters")]
-    found, why = None, "the prompt is empty; calculated for one token"
+    found, why = None, "no prompt was run; calculated for one token"
     if ids:
         try:
             found = measured.measured_pass(opened, ids)
@@ -130,16 +130,16 @@ def report(opened: models.Opened) -> None:
 
 
 def main() -> None:
-    slot = st.empty()
-    with slot.container():
+    title = st.empty()
+    with title.container():
         head(f"{state.choice().label} · one forward pass")
     opened = models.current(height=190)
-    ids = runs.prompt(opened).ids
-    with slot.container():
-        count = f"{group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}"
-        head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: the prompt is empty"))
+    run = None
     with guard():
-        run = None
+        ids = runs.prompt(opened).ids
+        count = f"{group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}"
+        with title.container():
+            head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: the prompt is empty"))
         if ids:
             place = page.awaited("strip", height=190)
             run = runs.run(opened, ids, "resid_post")
@@ -147,8 +147,9 @@ def main() -> None:
                 strip(opened, run)
         else:
             page.empty_prompt()
-        path(opened, ids, run)
-        numbers(opened, ids)
+    with guard():
+        path(opened, run)
+        numbers(opened, run.tokens if run else ())
     report(opened)
 
 

@@ -160,23 +160,23 @@ def scripts(opened: models.Opened) -> None:
 
 
 def main() -> None:
-    slot = st.empty()
-    with slot.container():
+    title = st.empty()
+    with title.container():
         head(state.choice().label)
     opened = models.current(height=240)
-    ids = runs.prompt(opened).ids
-    with slot.container():
-        head(f"{opened.name} · {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
-    if ids:
-        with guard():
+    with guard():
+        ids = runs.prompt(opened).ids
+        with title.container():
+            head(f"{opened.name} · {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
+        if ids:
             place = page.awaited("strip", height=240)
             run = runs.run(opened, ids, "resid_post")
             with place():
                 strip(opened, run)
             loss(opened, run)
             dots(opened, run)
-    else:
-        page.empty_prompt()
+        else:
+            page.empty_prompt()
     scripts(opened)
 
 

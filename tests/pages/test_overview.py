@@ -15,6 +15,7 @@ from lmcore import load_pretrained
 from lmcore.costs import forward_flops, kv_cache_bytes, param_counts
 from lmcore.trace import Capture
 from tests.pages.test_every_page import open_page
+from ui import state
 
 MODEL, TOKENIZER, REPORT = load_pretrained("builtin")
 assert TOKENIZER is not None
@@ -123,3 +124,19 @@ def test_second_visit_computes_nothing_again(monkeypatch: pytest.MonkeyPatch):
     at = open_page("overview", prompt="only once")
     assert [e.value for e in at.error] == []
     assert len(payload(at, "overview_tiles")[0]["tiles"]) == 4
+
+
+def test_without_a_tokenizer_the_prompt_is_token_ids(bare_folder: str):
+    at = open_page("overview", model=state.TYPED, path=bare_folder, prompt="1, 15 27")
+    assert not at.error
+    meta, _ = payload(at, "overview_strip")
+    assert meta["ids"] == [1, 15, 27]
+    assert meta["bytes"] == ["", "", ""]
+
+
+@pytest.mark.parametrize(("prompt", "words"), [("hello", "expected token ids"), ("1 999999", "outside the vocabulary")])
+def test_prompt_that_cannot_run_leaves_the_model_to_see(bare_folder: str, prompt: str, words: str):
+    at = open_page("overview", model=state.TYPED, path=bare_folder, prompt=prompt)
+    assert words in at.main.error[0].value
+    assert payload(at, "overview_arch")[0]["tokens"] == 0
+    assert payload(at, "overview_report")[0]["facts"]

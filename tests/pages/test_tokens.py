@@ -13,6 +13,7 @@ from lmcore import load_pretrained
 from lmcore.trace import Capture
 from tests.pages.test_every_page import open_page
 from tests.pages.test_overview import payload
+from ui import state
 
 MODEL, TOKENIZER, _ = load_pretrained("builtin")
 assert TOKENIZER is not None
@@ -112,3 +113,10 @@ def test_one_token_of_the_real_model_has_no_loss_and_says_so(smollm2_source: str
     assert "One token alone has no loss" in text
     assert "puts nothing in front" in text
     assert "unembedding is tied" in text
+
+
+def test_without_a_tokenizer_tokens_are_told_by_their_ids(bare_folder: str):
+    at = open_page("tokens", model=state.TYPED, path=bare_folder, prompt="1, 15 27")
+    assert not at.error
+    assert payload(at, "tokens_strip")[0]["ids"] == [1, 15, 27]
+    assert "has no tokenizer" in at.main.info[0].value
