@@ -184,10 +184,10 @@ class Attention(nn.Module):
     def project(self, x: Tensor, tap: Tap) -> tuple[Tensor, Tensor, Tensor]:
         """q (B, H, T, Dh), k and v (B, K, T, Dh), normed and clipped where the model does so."""
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        if self.spec.clip is not None:
-            q, k, v = (t.clamp(-self.spec.clip, self.spec.clip) for t in (q, k, v))
         if self.spec.qk_norm is not None and self.spec.qk_norm.over != "unit":
             q, k = self.q_norm(q), self.k_norm(k)
+        if self.spec.clip is not None:
+            q, k, v = (t.clamp(-self.spec.clip, self.spec.clip) for t in (q, k, v))
         dim = self.spec.head_dim
         return tap("q", split_heads(q, dim)), tap("k", split_heads(k, dim)), tap("v", split_heads(v, dim))
 

@@ -11,7 +11,8 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,26 @@ import torch
 from lmcore.checkpoint.cachefolder import cache_root, discard, publish, sweep
 from lmcore.checkpoint.cachefolder import sync as _sync
 from lmcore.checkpoint.gguf import GGUFFile
-from lmcore.checkpoint.rules import Plan, apply, plan, refuse_not_finite
+from lmcore.checkpoint.gguf_names import ROPE_TENSORS, gguf_rules
+from lmcore.checkpoint.names import rules_for
+from lmcore.checkpoint.rules import Mapped, Plan, Renamed, Row, apply, plan, refuse_not_finite, renamed
 from lmcore.checkpoint.sources import Place
-from lmcore.checkpoint.tables import GGUF_RULES
+from lmcore.checkpoint.tables import HF_RULES
 from lmcore.checkpoint.tensorfile import write_float32
 from lmcore.config import ModelConfig
 from lmcore.costs import weight_bytes
 from lmcore.errors import CapacityError, CheckpointError
-from lmcore.gguf_config import config_from_gguf, hf_from_gguf
-from lmcore.shapes import param_shapes
+from lmcore.families import config_from_hf
+from lmcore.gguf_config import hf_from_gguf
+from lmcore.gguf_families import IMPLIED
 
 Progress = Callable[[int, int, str], None]
 
 # Part of each folder's name: raise it when the same file would be converted differently.
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 MARKER = "conversion.json"
+# A head has at most a few hundred dims: what claims more is not read.
+MAX_ROPE_PAIRS = 4096
 
 
 def folder_of(place: Place) -> Path:
@@ -87,24 +93,29 @@ def converted(place: Place, check: Callable[[ModelConfig], None], progress: Prog
 def _build(path: Path, work: Path, check: Callable[[ModelConfig], None], progress: Progress) -> dict[str, Any]:
     """Fill `work` with the conversion, all of it on the disk, the marker last. Returns what the marker says."""
     with GGUFFile(path) as source:
-        cfg, _ = config_from_gguf(source.metadata, source.shapes)
-        steps = plan(cfg, source.shapes, GGUF_RULES[source.metadata["general.architecture"]], str(path))
-        check(steps.cfg)
-        _refuse_full_disk(weight_bytes(steps.cfg, 4), work)
-        shapes = {target: param_shapes(steps.cfg)[target] for _, targets, _ in steps.rows for target in targets}
+        raw = hf_from_gguf(source.metadata, source.shapes, _rope_factors(source))
+        arch = source.metadata["general.architecture"]
+        cfg, _ = config_from_hf(raw, "the GGUF metadata")
+        steps = renamed(cfg, source.shapes, gguf_rules(arch, source.shapes), str(path))
+        parameters = plan(cfg, steps.shapes, HF_RULES + rules_for(raw["model_type"], cfg), str(path))
+        refuse_left_over(parameters.unused, str(path))
+        check(parameters.cfg)
+        _refuse_full_disk(weight_bytes(parameters.cfg, 4), work)
         # float32, although the file has fewer bits: scale * integer + offset is exact in float32 and not in 16 bits.
-        write_float32(work / "model.safetensors", shapes, _dequantised(source, steps, progress))
-        _write(work / "config.json", hf_from_gguf(source.metadata, source.shapes) | {"dtype": "float32"})
-        notes = [*steps.notes, *_save_tokenizer(source, work)]
-        types = Counter(source.tensors[name].type for name, _, _ in steps.rows)
+        kept = [row for row in steps.rows if not set(row[1]) & set(parameters.unused)]
+        shapes = {target: steps.shapes[target] for _, targets, _ in kept for target in targets}
+        write_float32(work / "model.safetensors", shapes, _dequantised(source, kept, cfg, progress))
+        _write(work / "config.json", raw | {"dtype": "float32"})
+        types = Counter(source.tensors[name].type for name, _, _ in kept)
+        implied = [note for name, note in IMPLIED.items() if name == arch]
         found = {
             "source": str(path),
-            "architecture": source.metadata["general.architecture"],
+            "architecture": arch,
             "types": dict(types.most_common()),
-            "mapped": [list(row) for row in steps.mapped],
-            "unused": list(steps.unused),
-            "notes": notes,
-            "bytes_read": sum(source.tensors[name].nbytes for name, _, _ in steps.rows),
+            "mapped": [list(row) for row in _mapped(steps, parameters)],
+            "unused": list(parameters.unused),
+            "notes": [*implied, *steps.notes, *parameters.notes, *_save_tokenizer(source, work)],
+            "bytes_read": sum(source.tensors[name].nbytes for name, _, _ in kept),
             "files": {file.name: file.stat().st_size for file in sorted(work.iterdir())},
         }
     for file in work.iterdir():
@@ -115,15 +126,54 @@ def _build(path: Path, work: Path, check: Callable[[ModelConfig], None], progres
     return found
 
 
-def _dequantised(source: GGUFFile, steps: Plan, progress: Progress) -> Iterator[tuple[str, torch.Tensor]]:
-    total = sum(source.tensors[name].nbytes for name, _, _ in steps.rows)
+def _rope_factors(source: GGUFFile) -> dict[str, list[float]]:
+    """The divisors of RoPE's frequencies that the file holds as tensors, as the shortest decimals of their float32."""
+    found = {}
+    for name in ROPE_TENSORS:
+        info = source.tensors.get(name)
+        if info is not None and prod(info.shape) <= MAX_ROPE_PAIRS:
+            found[name] = [float(str(value)) for value in source.read(info).ravel()]
+    return found
+
+
+def refuse_left_over(unused: Iterable[str], where: str) -> None:
+    """Raise CheckpointError for a tensor inside a layer that no rule names: leaving it out would be silently wrong."""
+    left = [name for name in unused if name.startswith("blk.")]
+    if left:
+        raise CheckpointError(
+            f"{len(left)} tensors of the layers have no place in this architecture: {', '.join(left[:4])}",
+            expected="the tensors of the architecture alone",
+            where=where,
+            todo="The file is damaged, or of a variant that lmcore does not run.",
+        )
+
+
+def _mapped(steps: Renamed, parameters: Plan) -> tuple[Mapped, ...]:
+    """For each tensor of the file, the parameters it becomes in the end, and what is done to it on the way."""
+    later = {row.source: row for row in parameters.mapped}
+    rows = []
+    for name, targets, transform in steps.rows:
+        then = [later[target] for target in targets if target in later]
+        if not then:
+            continue
+        changes = dict.fromkeys([transform.__name__.replace("_", " ")] if transform else [])
+        changes |= dict.fromkeys(row.transform for row in then if row.transform != "as it is")
+        became = tuple(target for row in then for target in row.targets)
+        rows.append(Mapped(name, became, ", then ".join(changes) or "as it is"))
+    return (*rows, *(Mapped(name, (), "not needed") for name in steps.ignored))
+
+
+def _dequantised(
+    source: GGUFFile, rows: list[Row], cfg: ModelConfig, progress: Progress
+) -> Iterator[tuple[str, torch.Tensor]]:
+    total = sum(source.tensors[name].nbytes for name, _, _ in rows)
     done = 0
-    for row in steps.rows:
+    for row in rows:
         info = source.tensors[row[0]]
         progress(done, total, f"Converting {info.name} ({info.type})")
         tensor = torch.from_numpy(source.read(info))
         refuse_not_finite(info.name, tensor, str(source.path), "The file is damaged: download it again.")
-        yield from apply(row, tensor, steps.cfg).items()
+        yield from apply(row, tensor, cfg).items()
         done += info.nbytes
     progress(done, total, "Writing the converted model to the disk")
 

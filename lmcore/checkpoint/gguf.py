@@ -22,6 +22,8 @@ from lmcore.errors import CheckpointError
 # A vocabulary of 260,000 tokens with its merges takes about 15 MiB.
 MAX_METADATA_BYTES = 64 * 2**20
 MAX_DIMS = 4
+# Numbers turned into float32 at a time: a large embedding would otherwise be in memory several times.
+CHUNK_NUMBERS = 2**21
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY, _FLOAT32 = 8, 9, 6
@@ -40,7 +42,19 @@ BLOCKS = {
     12: ("Q4_K", 256, 144),
     13: ("Q5_K", 256, 176),
     14: ("Q6_K", 256, 210),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    29: ("IQ1_M", 256, 56),
     30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
 }
 
 
@@ -85,18 +99,23 @@ class GGUFFile:
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize
 
-        self.file.seek(info.start)
-        data = np.empty(info.nbytes, np.uint8)
-        if self.file.readinto(data.data) != info.nbytes:
-            raise CheckpointError(
-                f"{self.path.name} became shorter while it was read",
-                expected=f"{self.size:,} bytes",
-                where=f"tensor {info.name}",
-                todo="Load it again when nothing writes to it.",
-            )
+        rows = prod(info.shape[:-1])
+        out = np.empty((rows, info.shape[-1]), np.float32)
         # A tensor of no rows has no bytes per row to speak of.
-        rows = data.reshape(*info.shape[:-1], info.nbytes // max(1, prod(info.shape[:-1])))
-        return np.ascontiguousarray(dequantize(rows, GGMLQuantizationType[info.type])).reshape(info.shape)
+        row_bytes = info.nbytes // max(1, rows)
+        step = max(1, CHUNK_NUMBERS // max(1, info.shape[-1]))
+        self.file.seek(info.start)
+        for start in range(0, rows, step):
+            data = np.empty((min(step, rows - start), row_bytes), np.uint8)
+            if self.file.readinto(data.data) != data.nbytes:
+                raise CheckpointError(
+                    f"{self.path.name} became shorter while it was read",
+                    expected=f"{self.size:,} bytes",
+                    where=f"tensor {info.name}",
+                    todo="Load it again when nothing writes to it.",
+                )
+            out[start : start + step] = dequantize(data, GGMLQuantizationType[info.type])
+        return out.reshape(info.shape)
 
 
 class _Cursor:

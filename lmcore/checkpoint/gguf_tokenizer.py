@@ -22,16 +22,36 @@ _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# As Llama 3's, with each digit on its own.
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_WORDS = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+END"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*END"
+    r"|NUMBER| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_TEKKEN = _WORDS.replace("END", "").replace("NUMBER", r"\p{N}")
+_GPT4O = _WORDS.replace("END", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?").replace("NUMBER", r"\p{N}{1,3}")
 # Splits by the name in tokenizer.ggml.pre, applied one after the other.
 SPLITS = {
     **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais"), (_GPT2,)),
     # Each digit is a token of its own.
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), (r"\p{N}", _GPT2)),
     **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "dbrx", "smaug-bpe"), (_LLAMA3,)),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), (_QWEN2,)),
+    "chatglm-bpe": (_LLAMA3,),
+    "glm4": (_LLAMA3,),
+    "tekken": (_TEKKEN,),
+    "gpt-4o": (_GPT4O,),
+    "llama4": (_GPT4O,),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
 }
 # A BOS that these add unless add_bos_token says otherwise, and their whole-word tokens win over merges.
-_LLAMA3_NAMES = frozenset(name for name, splits in SPLITS.items() if splits == (_LLAMA3,)) - {"dbrx", "smaug-bpe"}
+_LLAMA3_NAMES = frozenset(name for name, splits in SPLITS.items() if splits == (_LLAMA3,)) - {
+    "dbrx",
+    "smaug-bpe",
+    "chatglm-bpe",
+    "glm4",
+}
 
 
 def rebuild(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -41,12 +61,15 @@ def rebuild(metadata: Mapping[str, Any]) -> Tokenizer:
         raise _refused("there is no tokenizer.ggml.tokens", "a list of tokens")
     if not isinstance(kind, str) or kind not in ("gpt2", "llama"):
         raise _refused(f"tokenizer.ggml.model is {str(kind)[:40]!r}", "gpt2 or llama")
+    if _by_order(metadata):
+        # Gemma's runs of spaces are written as spaces in the file and as ▁ in its own vocabulary.
+        tokens = tuple("▁" * len(token) if token.isspace() and set(token) == {" "} else token for token in tokens)
     vocab: dict[str, int] = {}
     for token_id, token in enumerate(tokens):
         vocab.setdefault(token, token_id)
     try:
         tokenizer = _byte_level(metadata, vocab) if kind == "gpt2" else _sentencepiece(metadata, vocab)
-        _add_tokens(tokenizer, metadata, tokens)
+        _add_tokens(tokenizer, metadata)
         _add_bos(tokenizer, metadata, tokens)
     except CheckpointError:
         raise
@@ -110,29 +133,40 @@ def _sentencepiece(metadata: Mapping[str, Any], vocab: dict[str, int]) -> Tokeni
     return tokenizer
 
 
+def _by_order(metadata: Mapping[str, Any]) -> bool:
+    """Whether merges go by the order of the vocabulary, which Gemma's scores do not follow in user-defined tokens."""
+    arch = metadata.get("general.architecture")
+    return isinstance(arch, str) and arch.startswith("gemma") and metadata.get("tokenizer.ggml.model") == "llama"
+
+
 def _merges_of_scores(metadata: Mapping[str, Any], vocab: dict[str, int]) -> list[tuple[str, str]]:
     """Merges, best first: SentencePiece merges the pair whose result has the best score; ties go by the parts' ids."""
-    scores = metadata.get("tokenizer.ggml.scores")
+    scores, by_order = metadata.get("tokenizer.ggml.scores"), _by_order(metadata)
     if scores is None or len(scores) < max(vocab.values()) + 1:
         raise _refused("there are neither merges nor a score for each token", "tokenizer.ggml.merges or scores")
     ranked = []
+    values = [float(score) for score in scores]
     for token, token_id in vocab.items():
         for cut in range(1, len(token)):
             left, right = vocab.get(token[:cut]), vocab.get(token[cut:])
             if left is not None and right is not None:
-                ranked.append((-float(scores[token_id]), token_id, left, right, cut, token))
+                rank = (token_id, -cut) if by_order else (-values[token_id], token_id, left, right)
+                ranked.append((rank, cut, token))
     ranked.sort()
-    return [(token[:cut], token[cut:]) for _, _, _, _, cut, token in ranked]
+    return [(token[:cut], token[cut:]) for _, cut, token in ranked]
 
 
-def _add_tokens(tokenizer: Tokenizer, metadata: Mapping[str, Any], tokens: tuple[str, ...]) -> None:
+def _add_tokens(tokenizer: Tokenizer, metadata: Mapping[str, Any]) -> None:
     """Mark control tokens as special and user-defined ones as whole, so that neither is cut into pieces."""
-    types = metadata.get("tokenizer.ggml.token_type")
-    for token, kind in zip(tokens, () if types is None else types, strict=False):
-        if token and kind == _CONTROL:
-            tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
-        elif token and kind == _USER_DEFINED:
-            tokenizer.add_tokens([AddedToken(token, normalized=False, special=False)])
+    types, tokens = metadata.get("tokenizer.ggml.token_type"), metadata["tokenizer.ggml.tokens"]
+    special, whole = [], []
+    for token, kind in zip(tokens, () if types is None else list(types), strict=False):
+        # A token under another spelling in the vocabulary is reached by its merges.
+        if kind in (_CONTROL, _USER_DEFINED) and token and tokenizer.token_to_id(token) is not None:
+            added = AddedToken(token, normalized=False, special=kind == _CONTROL)
+            (special if kind == _CONTROL else whole).append(added)
+    tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens(whole)
 
 
 def _add_bos(tokenizer: Tokenizer, metadata: Mapping[str, Any], tokens: tuple[str, ...]) -> None:

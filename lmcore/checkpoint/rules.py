@@ -19,6 +19,8 @@ from lmcore.shapes import param_shapes
 
 Shape = tuple[int, ...]
 Transform = Callable[[Tensor, ModelConfig], tuple[Tensor, ...]]
+# A tensor of the file, what it becomes, and how.
+Row = tuple[str, tuple[str, ...], Transform | None]
 
 
 class Rule(NamedTuple):
@@ -47,7 +49,7 @@ class Plan(NamedTuple):
     """What will become what, decided from names and shapes alone, before a tensor is read."""
 
     cfg: ModelConfig
-    rows: tuple[tuple[str, tuple[str, ...], Transform | None], ...]
+    rows: tuple[Row, ...]
     ignored: tuple[str, ...]
     unused: tuple[str, ...]
     notes: tuple[str, ...]
@@ -127,6 +129,37 @@ def _pattern(source: str) -> re.Pattern[str]:
     return re.compile(escaped)
 
 
+class Renamed(NamedTuple):
+    """Tensors of a file under the names of another format, and the shapes they have there."""
+
+    rows: tuple[Row, ...]
+    ignored: tuple[str, ...]
+    shapes: dict[str, Shape]
+    notes: tuple[str, ...]
+
+
+def renamed(cfg: ModelConfig, found: Mapping[str, Shape], rules: tuple[Rule, ...], where: str) -> Renamed:
+    """What each tensor of a file is called in another format; one that no rule names keeps its name.
+
+    Raises CheckpointError for two tensors of one name and for a shape that a rule cannot take.
+    """
+    compiled = tuple((_pattern(rule.source), rule) for rule in rules)
+    rows, shapes, ignored, notes = [], {}, [], set()
+    for name, shape in found.items():
+        rule = _expand(name, compiled, {name: shape}, cfg)
+        assert rule is not None
+        for target, after in zip(rule.targets, _shapes_after(name, shape, rule, cfg, where), strict=True):
+            if target in shapes:
+                raise CheckpointError(f"a second tensor, {name}, becomes {target}", expected="one", where=where)
+            shapes[target] = after
+        if rule.targets:
+            rows.append((name, rule.targets, rule.transform))
+        else:
+            ignored.append(name)
+            notes.add(rule.note)
+    return Renamed(tuple(rows), tuple(ignored), shapes, tuple(sorted(notes)))
+
+
 def plan(cfg: ModelConfig, found: Mapping[str, Shape], rules: tuple[Rule, ...], where: str) -> Plan:
     """What each tensor of a file becomes, given their names and shapes. Reads no tensor.
 
@@ -145,7 +178,7 @@ def plan(cfg: ModelConfig, found: Mapping[str, Shape], rules: tuple[Rule, ...], 
         expanded = {n: r._replace(targets=(EMBEDDING,)) if r and HEAD in r.targets else r for n, r in expanded.items()}
         notes.append(f"{EMBEDDING} is not in the file: the tied head, {HEAD}, is used for both")
     shapes = param_shapes(cfg)
-    rows: list[tuple[str, tuple[str, ...], Transform | None]] = []
+    rows: list[Row] = []
     owner: dict[str, str] = {}
     unused, ignored = [], []
     for name, rule in expanded.items():
@@ -183,10 +216,13 @@ def _shapes_after(name: str, shape: Shape, rule: Rule, cfg: ModelConfig, where: 
     """Shapes that a rule's transform yields, found by running it on tensors without data."""
     if rule.transform is None:
         return [shape] * len(rule.targets)
+    target = rule.targets[0]
     try:
-        return [tuple(part.shape) for part in rule.transform(torch.empty(shape, device="meta"), cfg)]
+        shapes = [tuple(part.shape) for part in rule.transform(torch.empty(shape, device="meta"), cfg)]
+        if len(shapes) == len(rule.targets):
+            return shapes
+        raise _wrong_shape(name, shape, target, param_shapes(cfg).get(target, ()), where)
     except RuntimeError as error:
-        target = rule.targets[0]
         raise _wrong_shape(name, shape, target, param_shapes(cfg).get(target, ()), where) from error
 
 
@@ -240,7 +276,7 @@ def _some(names: list[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def apply(row: tuple[str, tuple[str, ...], Transform | None], tensor: Tensor, cfg: ModelConfig) -> dict[str, Tensor]:
+def apply(row: Row, tensor: Tensor, cfg: ModelConfig) -> dict[str, Tensor]:
     """The parameters that one row of a plan makes of its tensor."""
     _, targets, transform = row
     parts = (tensor,) * len(targets) if transform is None else transform(tensor, cfg)

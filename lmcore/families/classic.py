@@ -103,6 +103,7 @@ def opt(read: Reader) -> ModelConfig:
         raise read.fail("word_embed_proj_dim", "it differs from hidden_size, which lmcore does not run", "hidden_size")
     read.refuse("layer_norm_elementwise_affine", False)
     before, bias = read.flag("do_layer_norm_before", default=True), read.flag("enable_bias", default=True)
+    without_final = read.flag("_remove_final_layer_norm")
     positions = read.integer("max_position_embeddings", default=2048)
     return llama_like(
         read,
@@ -115,7 +116,7 @@ def opt(read: Reader) -> ModelConfig:
         learned_positions=positions + 2,
         position_offset=2,
         wiring=Wiring(order="pre" if before else "post"),
-        final_norm=before and not read.flag("_remove_final_layer_norm"),
+        final_norm=before and not without_final,
     )
 
 

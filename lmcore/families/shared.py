@@ -88,7 +88,8 @@ def window_fields(
     n_layers = layer_count(read)
     missing = "sliding_window" not in read.raw
     window = read.value("sliding_window")
-    window = default if missing else (None if window is None else read.integer("sliding_window"))
+    # transformers writes 0 for a window that is switched off.
+    window = default if missing else (read.integer("sliding_window") if on and window is not None else None)
     given = read.listed("layer_types", n_layers)
     if given is not None:
         unknown = next((kind for kind in given if kind not in FULL), None)

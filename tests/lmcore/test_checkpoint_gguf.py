@@ -157,9 +157,15 @@ def test_broken_files(file: Path, change, word: str) -> None:
 @pytest.mark.parametrize(
     ("extra", "word"),
     [
-        ({"llama.rope.scaling.type": "linear"}, "llama.rope.scaling.type"),
-        ({"llama.expert_count": 8}, "llama.expert_count"),
+        ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 4.0}, "rope.scaling.type"),
+        (
+            {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0, "llama.rope.scaling.zorblax": 2},
+            "zorblax",
+        ),
         ({"llama.attention.value_length": 24}, "llama.attention.value_length"),
+        ({"llama.rope.dimension_count": 6}, "llama.rope.dimension_count"),
+        ({"llama.logit_scale": 0.5}, "llama.logit_scale"),
+        ({"llama.attn_logit_softcapping": 50.0}, "llama.attn_logit_softcapping"),
     ],
 )
 def test_keys_that_would_change_the_computation_are_refused(
