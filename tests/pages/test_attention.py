@@ -92,7 +92,7 @@ def test_what_to_notice_is_computed_from_this_run(loaded: Loaded) -> None:
     assert "45 of the 100 cells are hatched" in said.replace("\u2006", "")
 
 
-def test_one_token_reads_only_itself() -> None:
+def test_a_single_byte_is_read_after_the_start_token() -> None:
     at = attention(prompt="7", model=state.BUILTIN)
     assert payload(at)[0]["shape"][2] == 2  # <s> and one byte
     assert payload(at)[1][0].shape[-1] == 3
