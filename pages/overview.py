@@ -90,7 +90,7 @@ def path(opened: models.Opened, run: runs.Run | None) -> None:
 def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
     cfg, itemsize = opened.config, ITEMSIZE[opened.dtype]
     page.section("Calculated, measured, difference", "A formula, and the same number counted on the running model.")
-    place = page.awaited("tiles", height=170)
+    place = page.awaited("tiles", height=200)
     counted = sum(measured.parameters(opened).values())
     tiles = [tile("Parameters", param_counts(cfg).total, counted, unit="parameters")]
     found, why = None, "no prompt was run; calculated for one token"
@@ -133,7 +133,7 @@ def main() -> None:
     title = st.empty()
     with title.container():
         head(f"{state.choice().label} · one forward pass")
-    opened = models.current(height=190)
+    opened = models.current(height=218)
     run = None
     with guard():
         ids = runs.prompt(opened).ids
@@ -141,7 +141,7 @@ def main() -> None:
         with title.container():
             head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: the prompt is empty"))
         if ids:
-            place = page.awaited("strip", height=190)
+            place = page.awaited("strip", height=218)
             run = runs.run(opened, ids, "resid_post")
             with place():
                 strip(opened, run)

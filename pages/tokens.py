@@ -163,13 +163,13 @@ def main() -> None:
     title = st.empty()
     with title.container():
         head(state.choice().label)
-    opened = models.current(height=240)
+    opened = models.current(height=281)
     with guard():
         ids = runs.prompt(opened).ids
         with title.container():
             head(f"{opened.name} · {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
         if ids:
-            place = page.awaited("strip", height=240)
+            place = page.awaited("strip", height=281)
             run = runs.run(opened, ids, "resid_post")
             with place():
                 strip(opened, run)
