@@ -19,15 +19,16 @@ SINK = 0.3
 def maps(opened: models.Opened, prompt: runs.Prompt) -> None:
     """The figure and its numbers; runs again by itself when the browser wants weights that it does not hold."""
     slot = st.empty()
-    with slot:
-        st.skeleton(height=MAP_PX)
+    if "attention" not in st.session_state and not heads.known(opened, prompt.ids):
+        with slot:
+            st.skeleton(height=MAP_PX)
     seen = heads.of(opened, prompt.ids)
+    slot.empty()
     start = seen.summary.start
     layer, head = components.attention_view("attention", layer=start.layer, head=start.head)
     layer = min(layer, opened.config.n_layers - 1)
     payload = seen.payload((layer, min(head, opened.config.n_heads - 1)))
-    with slot.container():
-        components.attention(payload, key="attention")
+    components.attention(payload, key="attention")
     check = seen.check(layer)
     if check is not None:
         st.space("small")

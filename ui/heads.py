@@ -114,6 +114,11 @@ def of(opened: Opened, ids: tuple[int, ...]) -> Heads:
     return Heads(weights=weights, summary=summary)
 
 
+def known(opened: Opened, ids: tuple[int, ...]) -> bool:
+    """Whether `of` has its answer at hand."""
+    return _SUMMARIES.peek((opened.key, ids)) is not None
+
+
 def _bytes(summary: Summary) -> int:
     return summary.thumbnails.nbytes + summary.masks.nbytes + summary.metrics.nbytes
 
