@@ -133,20 +133,26 @@ def _gpt_neox(file: File, raw: Raw) -> Raw:
 
 
 def _gpt2(file: File, raw: Raw) -> Raw:
-    return {"n_inner": raw.get("intermediate_size")}
+    return {"n_inner": raw.get("intermediate_size"), "intermediate_size": None}
 
 
 def _falcon(file: File, raw: Raw) -> Raw:
     heads, two = raw.get("num_key_value_heads", 1), file.has("attn_norm_2.weight")
     found: Raw = {"num_ln_in_parallel_attn": 2 if two else 1, "alibi": False, "bias": file.has("attn_qkv.bias")}
+    found |= {"ffn_hidden_size": raw.get("intermediate_size"), "intermediate_size": None, "head_dim": None}
     new = two or heads != 1
     return found | {"new_decoder_architecture": new, "num_kv_heads": heads, "multi_query": not new}
+
+
+def _bloom(file: File, raw: Raw) -> Raw:
+    """The width of its feed-forward is 4 D, always: there is no key for it."""
+    return {"intermediate_size": None}
 
 
 def _mpt(file: File, raw: Raw) -> Raw:
     attention = {"alibi": True, "alibi_bias_max": file.number("attention.max_alibi_bias", 8.0)}
     clip = file.number("attention.clamp_kqv", 0)
-    return {"attn_config": attention | ({"clip_qkv": clip} if clip else {})}
+    return {"intermediate_size": None, "attn_config": attention | ({"clip_qkv": clip} if clip else {})}
 
 
 _LAYER_NORM = "attention.layer_norm_epsilon"
@@ -190,7 +196,7 @@ ARCHITECTURES = {
         partial=True,
     ),
     "falcon": Arch("falcon", {_LAYER_NORM: "layer_norm_epsilon"}, _falcon),
-    "bloom": Arch("bloom", {_LAYER_NORM: "layer_norm_epsilon"}),
+    "bloom": Arch("bloom", {_LAYER_NORM: "layer_norm_epsilon"}, _bloom),
     "mpt": Arch("mpt", {_LAYER_NORM: "layer_norm_epsilon"}, _mpt),
 }
 

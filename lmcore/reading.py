@@ -191,7 +191,7 @@ def rope_from(
     type_ = ROPE_SPELLINGS.get(type_, type_)
     top = scaling if scaling.raw.get("rope_theta") is not None else read
     base = top.number("rope_theta", "rotary_emb_base", default=base, say=True)
-    read.used |= {"rope_theta", "partial_rotary_factor", "rotary_pct"}
+    read.used |= {"rope_theta", "partial_rotary_factor", "rotary_pct", "original_max_position_embeddings"}
     fraction = scaling.number(
         "partial_rotary_factor",
         default=read.number("partial_rotary_factor", "rotary_pct", "rope_pct", default=fraction),
@@ -261,6 +261,10 @@ def _known(
     ignorable = {"factor", "original_max_position_embeddings", "finetuned", "short_mscale", "long_mscale"}
     if set(left) - ignorable - {"full_attention", "sliding_attention"}:
         read.notes.append(f"RoPE type {type_} does not use: " + ", ".join(sorted(set(left) - ignorable)))
+    same = type_ == "longrope" and used["short_factor"] == used["long_factor"]
+    if same and factor == 1 and used["attention_factor"] == 1:
+        # No switch: so a conversion of a GGUF file writes the divisors that stand in place of Llama 3's rule there.
+        return Rope(rotary_dim=dims, base=base, type="divided", short_factor=used["short_factor"])
     return Rope(rotary_dim=dims, base=base, type=type_, **used)
 
 

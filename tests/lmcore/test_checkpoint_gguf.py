@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFWriter, quants
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +76,32 @@ def test_every_packed_format_gives_the_dequantised_numbers(qtype: str, tmp_path:
     assert qtype in loaded.report.stored_dtype
     assert (loaded.report.quantisation is None) == (qtype in ("F32", "F16", "BF16"))
     assert loaded.report.bytes_read < (tmp_path / "x.gguf").stat().st_size
+
+
+@pytest.mark.parametrize("number", BLOCKS)
+def test_every_type_is_read_block_by_block(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random blocks, as the package dequantises them; read in more steps than one, and rows that are no whole step."""
+    monkeypatch.setattr("lmcore.checkpoint.gguf.CHUNK_NUMBERS", 1200)
+    kind = GGMLQuantizationType(number)
+    numbers, nbytes = GGML_QUANT_SIZES[kind]
+    rows, width = 7, 512
+    # Bytes below 0x7c: wherever a block holds a float16 or float32, it is finite.
+    data = np.random.default_rng(number).integers(0, 0x7C, (rows, width // numbers * nbytes), dtype=np.uint8)
+    writer = GGUFWriter(tmp_path / "x.gguf", "llama")
+    writer.add_tensor("first", np.ones(3, np.float32))
+    writer.add_tensor("packed", data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with GGUFFile(tmp_path / "x.gguf") as file:
+        info = file.tensors["packed"]
+        assert (info.type, info.shape) == (kind.name, (rows, width))
+        read = file.read(info)
+    expected = quants.dequantize(data, kind)
+    assert (read.dtype, read.shape) == (np.float32, (rows, width))
+    assert np.array_equal(read, expected)
+    assert np.abs(expected).max() > 0
 
 
 def test_a_second_opening_equals_the_first(file: Path) -> None:

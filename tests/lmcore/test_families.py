@@ -111,7 +111,7 @@ def test_greedy_tokens_equal(pair: Pair) -> None:
     decoder = Decoder(pair.loaded.model, TOKENS[0].tolist(), Sampler(temperature=0))
     for _ in range(8):
         decoder.step()
-    theirs = pair.theirs.generate(TOKENS[:1], max_new_tokens=8, do_sample=False)[0].tolist()
+    theirs = pair.theirs.generate(TOKENS[:1], max_new_tokens=8, do_sample=False)[0].tolist()  # type: ignore[operator]
     assert list(decoder.tokens) == theirs
 
 
