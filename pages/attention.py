@@ -18,12 +18,7 @@ SINK = 0.3
 @guard.fragment
 def maps(opened: models.Opened, prompt: runs.Prompt) -> None:
     """The figure and its numbers; runs again by itself when the browser wants weights that it does not hold."""
-    slot = st.empty()
-    if "attention" not in st.session_state and not heads.known(opened, prompt.ids):
-        with slot:
-            st.skeleton(height=MAP_PX)
     seen = heads.of(opened, prompt.ids)
-    slot.empty()
     start = seen.summary.start
     layer, head = components.attention_view("attention", layer=start.layer, head=start.head)
     layer = min(layer, opened.config.n_layers - 1)
@@ -140,8 +135,13 @@ page.head(
 opened = models.current(height=MAP_PX)
 prompt = runs.prompt(opened)
 if prompt.ids:
-    maps(opened, prompt)
+    slot = st.empty()
+    if "attention" not in st.session_state and not heads.known(opened, prompt.ids):
+        with slot:
+            st.skeleton(height=MAP_PX)
     seen = heads.of(opened, prompt.ids)
+    slot.empty()
+    maps(opened, prompt)
     page.section("What to notice")
     page.notice(points(seen, opened, prompt.ids))
     page.section("Formula")

@@ -21,14 +21,22 @@ from ui.markdown import plain
 PLAY_S = 0.6
 AT_ONCE_S = 0.4
 """How long a run goes on before the page is drawn again."""
+AWAY_S = 5.0
+"""A run that plays and is not looked at for so long has been left: it waits."""
 
 
 def advance(opened: models.Opened, run: decoding.Decoding, plan: decoding.Plan, sampler: Sampler, seed: int) -> bool:
     """Bring the run nearer to its plan, which grows while it plays; whether there is more to do."""
     end = end_of_text(opened)
-    if plan.playing and time.monotonic() - plan.stepped_at > PLAY_S / 2:
-        plan.steps, plan.stepped_at = min(len(run.steps) + 1, run.room), time.monotonic()
+    since = time.monotonic() - plan.stepped_at
+    if plan.playing and plan.stepped_at and since > AWAY_S:
+        plan.stop()
+    turn = plan.playing and since > PLAY_S / 2
+    if turn:
+        plan.steps = min(len(run.steps) + 1, run.room)
     run.follow(plan, sampler, seed, for_s=AT_ONCE_S, end=end)
+    if turn:
+        plan.stepped_at = time.monotonic()
     if plan.playing and (len(run.steps) >= run.room or run.steps[-1].token == end):
         plan.stop()
     return plan.playing or len(run.steps) < plan.steps

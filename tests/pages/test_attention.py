@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from figures.payload import unpack
 from lmcore.checkpoint import Loaded, load_pretrained
 from lmcore.trace import Capture
 from tests.pages.test_every_page import PROMPTS, open_page
-from ui import heads, models, state
+from ui import heads, state
 
 LONG = "word " * 700
 
@@ -126,9 +127,8 @@ def test_a_wrong_weight_does_not_pass_as_rounding(loaded: Loaded, monkeypatch: p
     assert tiles(at)[1]["state"] == "unequal"
 
 
-def test_weights_in_parts_are_the_weights_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    models.import_torch()
-    opened = models._load_now(state.Choice(label=state.BUILTIN, source="builtin"), "parts", lambda line: True)
+def test_weights_in_parts_are_the_weights_at_once(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: Any = SimpleNamespace(model=loaded.model, config=loaded.model.cfg, key="parts")
     ids = tuple(range(40))
     whole = [heads.Weights(opened, ids)[layer].copy() for layer in range(4)]
     monkeypatch.setattr(heads, "FORWARD_BYTES", 4 * 4 * 40 * 40 * 3)

@@ -95,6 +95,21 @@ def test_back_and_step_gives_the_same_token_and_restart_the_first(loaded: Loaded
     assert tokens(press(at, "restart")) == before[:1]
 
 
+def test_play_makes_steps_while_the_page_is_looked_at_and_waits_when_it_was_left(loaded: Loaded) -> None:
+    at = press(decode(prompt="abc"), "play")
+    assert at.button(key="decode_play").label == "Pause"
+    plan = at.session_state["_decode_plan"][1]
+    for _ in range(2):
+        plan.stepped_at -= 1
+        at.run()
+    made = tokens(at)
+    assert made == [step.token for step in straight(loaded, "abc", 4).steps]
+    plan.stepped_at -= 60
+    at.run()
+    assert tokens(at) == made
+    assert not plan.playing
+
+
 def test_a_leap_makes_its_steps_and_stands_in_the_address(loaded: Loaded) -> None:
     at = press(decode(prompt="abc"), "leap")
     meta, _ = payload(at, "decode")
