@@ -36,5 +36,9 @@ class InputError(LmcoreError):
     """Tokens, text or a setting that the model cannot take."""
 
 
+class NotInModel(LmcoreError):
+    """What was asked for is a thing that this model does not have: weights, rotary positions, a chat template."""
+
+
 class Cancelled(LmcoreError):
     """The caller's progress function asked to stop."""

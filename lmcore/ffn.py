@@ -68,6 +68,8 @@ class Expert(nn.Module):
 class Router(nn.Module):
     """Which experts a token goes to and with what weight, from `softmax` or `sigmoid` of W x (see `MoE`)."""
 
+    e_score_correction_bias: Tensor
+
     def __init__(self, d_model: int, spec: MoE) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(spec.n_experts, d_model).normal_(0, d_model**-0.5))

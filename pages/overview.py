@@ -129,23 +129,27 @@ def report(opened: models.Opened) -> None:
             st.dataframe(table, hide_index=True, height=320)
 
 
+def why_none(opened: models.Opened) -> str:
+    return "a config without weights" if opened.weights is None else "the prompt is empty"
+
+
 def main() -> None:
     title = st.empty()
     with title.container():
         head(f"{state.choice().label} · one forward pass")
-    opened = models.current(height=218)
+    opened = models.current(height=218, config_only=True)
     run = None
     with guard():
         ids = runs.prompt(opened).ids
         count = f"{group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}"
         with title.container():
-            head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: the prompt is empty"))
+            head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: " + why_none(opened)))
         if ids:
             place = page.awaited("strip", height=218)
             run = runs.run(opened, ids, "resid_post")
             with place():
                 strip(opened, run)
-        else:
+        elif opened.weights is not None:
             page.empty_prompt()
     with guard():
         path(opened, run)

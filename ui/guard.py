@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from lmcore.errors import LmcoreError
+from lmcore.errors import LmcoreError, NotInModel
 from ui.markdown import plain
 
+MODEL_PAGE = "pages/model.py"
 F = TypeVar("F", bound=Callable[..., Any])
 
 APOLOGY = (
@@ -33,7 +34,11 @@ def message(error: LmcoreError) -> str:
 
 
 def show(error: LmcoreError) -> None:
-    """Show an error of lmcore in place of a figure."""
+    """Show an error of lmcore in place of a figure; that the model lacks a thing is no error."""
+    if isinstance(error, NotInModel):
+        st.info(message(error))
+        st.page_link(MODEL_PAGE, label="Choose another model", width="content")
+        return
     st.error(message(error), icon=":material/error:")
 
 

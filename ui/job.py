@@ -7,7 +7,7 @@ that, and a second session that wants the same thing must join in instead of sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -15,17 +15,27 @@ V = TypeVar("V")
 
 POLL_S = 0.1
 ABANDONED_AFTER_S = 5.0
+# How often a line that has not changed is shown again: a script run notices only then that its user wants another.
+HEARTBEAT_S = 0.4
 
 
 class Job(Generic[V]):
     """Runs `work(say)` once; `say(line)` tells those who wait how far it is.
 
-    `say` returns False once nobody has waited for `ABANDONED_AFTER_S`: the work may then stop by raising.
+    `say` returns False once nobody has waited for `abandoned_after_s`, or at once after `give_up` with nobody waiting:
+    the work may then stop by raising.
     """
 
-    def __init__(self, work: Callable[[Callable[[str], bool]], V], name: str) -> None:
+    def __init__(
+        self,
+        work: Callable[[Callable[[str], bool]], V],
+        name: str,
+        *,
+        abandoned_after_s: float | None = None,
+    ) -> None:
         self._lock, self._done = Lock(), Event()
         self._watchers, self._last_watched = 0, monotonic()
+        self._patience_s = ABANDONED_AFTER_S if abandoned_after_s is None else abandoned_after_s
         self._line = ""
         self._value: V | None = None
         self._error: BaseException | None = None
@@ -43,22 +53,47 @@ class Job(Generic[V]):
     def _say(self, line: str) -> bool:
         self._line = line
         with self._lock:
-            return self._watchers > 0 or monotonic() - self._last_watched < ABANDONED_AFTER_S
+            return self._watchers > 0 or monotonic() - self._last_watched < self._patience_s
 
     def wait(self, show: Callable[[str], object]) -> V:
-        """The result; `show` gets each new line meanwhile and may raise, which leaves the work running."""
+        """The result; `show` gets the line meanwhile, several times a second, and may raise, which leaves the work
+        running."""
         with self._lock:
             self._watchers += 1
         try:
-            shown = ""
+            shown, shown_at = "", 0.0
             while not self._done.wait(POLL_S):
-                if self._line != shown:
-                    shown = self._line
+                if self._line != shown or (shown and monotonic() - shown_at > HEARTBEAT_S):
+                    shown, shown_at = self._line, monotonic()
                     show(shown)
         finally:
             with self._lock:
                 self._watchers -= 1
                 self._last_watched = monotonic()
+        return self.result()
+
+    def is_this_thread(self) -> bool:
+        """Whether the caller is the work itself."""
+        return current_thread() is self._thread
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def look(self) -> str:
+        """The last line, by someone who looks in instead of waiting."""
+        with self._lock:
+            self._last_watched = monotonic()
+        return self._line
+
+    def result(self) -> V:
+        """What the finished work returned; what it raised, if it did."""
+        assert self.done
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]
+
+    def give_up(self) -> None:
+        """Whoever calls this wants the work no more: it ends at its next line unless others wait for it."""
+        with self._lock:
+            self._last_watched = float("-inf")

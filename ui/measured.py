@@ -83,12 +83,13 @@ def lengths(opened: Opened, run: Run) -> np.ndarray:
 
 
 def parameters(opened: Opened) -> dict[str, int]:
-    """Numbers in the loaded tensors by component."""
+    """Numbers in the loaded tensors by component; of a config alone, in a model built without memory."""
 
     def make() -> dict[str, int]:
+        from lmcore.checkpoint.load import on_meta
         from lmcore.measure import counted_parameters
 
-        return counted_parameters(opened.model)
+        return counted_parameters(on_meta(opened.config) if opened.weights is None else opened.weights)
 
     return _kept(("parameters", opened.key), make)
 

@@ -1,13 +1,11 @@
 """The model of the sidebar, opened once for all sessions, which share it and never change it.
 
-Torch is imported here and nowhere earlier: behind one lock, in the thread that opens the first model, after the page's
-head and controls have gone out.
+Torch is imported by the gate and nowhere earlier: in the thread that opens the first model, after the page's head and
+controls have gone out.
 """
 
 from __future__ import annotations
 
-import gc
-import os
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -17,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from lmcore.errors import Cancelled, InputError, LmcoreError
+from lmcore.errors import Cancelled, InputError, LmcoreError, NotInModel
 from ui import guard, state
+from ui.gate import import_torch, ready, settle
 from ui.job import Job
 from ui.lru import ByteLRU
 from ui.markdown import plain
@@ -34,45 +33,63 @@ MODEL_BYTES = 16 * 2**30
 # The browser fetches its scripts and fonts while the first page paints; an import of torch in that moment delays it.
 HEAD_START_S = 0.4
 
-_IMPORTS = Lock()
 _LOADING = Lock()
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A model as it stands in memory: how it was asked for, what it became, and its load report."""
+    """A model as it stands in memory: how it was asked for, what it became, and its load report.
+
+    Of a config alone there is everything but `weights`: `config` says what such a model would be.
+    """
 
     choice: state.Choice
     key: Hashable
     device: str
     dtype: str
-    model: Transformer
+    config: ModelConfig
+    weights: Transformer | None
     tokenizer: Tokenizer | None
     report: LoadReport
 
     @property
-    def config(self) -> ModelConfig:
-        return self.model.cfg
+    def model(self) -> Transformer:
+        """The model that runs. NotInModel when there is only a config."""
+        if self.weights is None:
+            raise NotInModel(
+                "This is a config without weights",
+                todo="Its shapes, parameters and costs are on the pages Overview and Model. "
+                "A forward needs a model with weights.",
+            )
+        return self.weights
 
     @property
     def name(self) -> str:
-        """What to call the model on a page: its label, or the last part of the typed path."""
-        return Path(self.choice.source).name if self.choice.label == state.TYPED else self.choice.label
+        """What to call the model on a page: its label, or the last part of what was typed or picked."""
+        return name_of(self.choice)
 
     @property
     def random_weights(self) -> bool:
-        return self.choice.label == state.BUILTIN
+        return self.weights is not None and self.choice.label in (state.BUILTIN, state.CONFIG)
+
+
+def name_of(choice: state.Choice) -> str:
+    """What to call a choice before it is opened."""
+    if choice.label == state.CONFIG:
+        titles = {f"config:{name}": title for title, name in state.CONFIGS.items()}
+        return titles.get(choice.source, "The pasted config")
+    if choice.label in state.SOURCES or not choice.source:
+        return choice.label
+    return Path(choice.source.partition("@")[0]).name or choice.source
+
+
+def require_model(opened: Opened) -> Transformer:
+    """The model, for a page that needs a forward; without weights NotInModel says so, with a way to a model."""
+    return opened.model
 
 
 def _weight_bytes(opened: Opened) -> int:
-    return sum(p.numel() * p.element_size() for p in opened.model.parameters())
-
-
-def _settle() -> None:
-    """Free what is no longer used, then take all that stays out of the sight of the collector's every later pass."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+    return 0 if opened.weights is None else sum(p.numel() * p.element_size() for p in opened.weights.parameters())
 
 
 def _leave(opened: Opened) -> None:
@@ -91,48 +108,26 @@ def when_one_leaves(release: Callable[[Opened], None]) -> None:
     _RELEASES.append(release)
 
 
-def ready() -> bool:
-    """Whether torch and the model code are imported."""
-    return _imported
-
-
-_imported = False
-
-
-def import_torch() -> None:
-    """The gate: the first import of torch and the model code, by one thread at a time."""
-    global _imported
-    with _IMPORTS:
-        if _imported:
-            return
-        import torch
-
-        import lmcore.checkpoint.load
-        import lmcore.decode  # noqa: F401
-
-        cores = os.cpu_count() or 1
-        torch.set_num_threads(min(torch.get_num_threads(), max(2, cores // 2)))
-        _imported = True
-    _settle()
-
-
-def current(*, height: int = 320) -> Opened:
+def current(*, height: int = 320, config_only: bool = False) -> Opened:
     """The model that the sidebar asks for, opened now if need be, behind a skeleton of `height` and progress in words.
 
-    When it cannot be opened, the error is shown and the session's previous model, if it has one, stays in use.
+    When it cannot be opened, the error is shown and the session's previous model, if it has one, stays in use. A page
+    that has something to show of a config without weights asks for `config_only`; for any other that is NotInModel.
     """
     slot = st.empty()
     wanted = state.choice()
     try:
         opened = _open(wanted, slot, height)
+        st.session_state["_model_in_use"] = wanted
     except LmcoreError as error:
         previous = st.session_state.get("_model_in_use")
         if previous is None or previous == wanted:
             raise
         guard.show(error)
-        st.markdown(f"Below, as before the error: {plain(_label(previous))}.")
-        return _open(previous, slot, height)
-    st.session_state["_model_in_use"] = wanted
+        st.markdown(f"Below, as before the error: {plain(name_of(previous))}.")
+        opened = _open(previous, slot, height)
+    if not config_only:
+        require_model(opened)
     return opened
 
 
@@ -141,20 +136,37 @@ def in_memory() -> Opened | None:
     return _peek(st.session_state.get("_model_in_use") or state.choice())
 
 
-def _label(choice: state.Choice) -> str:
-    return Path(choice.source).name if choice.label == state.TYPED else choice.label
+def _cancel(choice: state.Choice) -> None:
+    """Callback: the load is wanted no more by this session, which goes back to the model it had."""
+    with _JOBS_LOCK:
+        job = _JOBS.pop(choice, None)
+    if job is not None:
+        job.give_up()
+    previous = st.session_state.get("_model_in_use")
+    if previous is None:
+        st.session_state["_cancelled"] = choice
+    else:
+        state.choose(previous)
+
+
+def _again() -> None:
+    """Callback: open after all what was cancelled."""
+    st.session_state["_cancelled"] = None
 
 
 def _open(choice: state.Choice, slot: Any, height: int) -> Opened:
     if not choice.source:
-        raise InputError(
-            "no path is given", expected="a folder with a config.json, or a .gguf file", where="the sidebar, under Path"
-        )
+        raise InputError(**_MISSING[choice.label])
     opened = _peek(choice)
     if opened is not None:
         return opened
+    if st.session_state.get("_cancelled") == choice:
+        st.button("Open it after all", on_click=_again, key="open_again")
+        raise Cancelled(f"opening {name_of(choice)} was cancelled", todo="Choose another model, or open it after all.")
     with slot.container():
-        line = st.empty()
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            line = st.empty()
+            st.button("Cancel", type="tertiary", on_click=_cancel, args=(choice,), key="cancel_load", width="content")
         st.skeleton(height=height)
     if not ready():
         time.sleep(HEAD_START_S)
@@ -163,9 +175,29 @@ def _open(choice: state.Choice, slot: Any, height: int) -> Opened:
         if job is None:
             job = _JOBS[choice] = Job(lambda say: _load(choice, say), name=f"open {choice.label}")
     try:
-        return job.wait(lambda words: line.markdown(f":small[:gray[{plain(words)}]]"))
+        return job.wait(lambda words: line.markdown(f":small[:gray[{plain(words)}]]", width="content"))
     finally:
         slot.empty()
+
+
+_MISSING: dict[str, dict[str, str]] = {
+    state.TYPED: {
+        "found": "no path is given",
+        "expected": "a folder with a config.json, or a .gguf file",
+        "where": "the sidebar, under Path",
+    },
+    state.HUB: {
+        "found": "no hub id is given",
+        "expected": "owner/name, as the hub spells it",
+        "where": "the sidebar, under Hub id",
+    },
+    state.UPLOAD: {
+        "found": "no file is uploaded",
+        "expected": "a GGUF file, or config.json with safetensors",
+        "where": "this session",
+        "todo": "Choose the files on the page Model. An upload belongs to one session: a link cannot carry it.",
+    },
+}
 
 
 def _peek(choice: state.Choice) -> Opened | None:
@@ -174,7 +206,8 @@ def _peek(choice: state.Choice) -> Opened | None:
 
 def _key(choice: state.Choice) -> Hashable:
     """All that the loaded model depends on: the source and its state on disk, the device, the dtype."""
-    return (choice.source, *_device_and_dtype(choice), _on_disk(choice.source) if choice.label == state.TYPED else None)
+    on_disk = _on_disk(choice.source) if choice.label in (state.TYPED, state.UPLOAD) else None
+    return (choice.source, *_device_and_dtype(choice), on_disk)
 
 
 def _device_and_dtype(choice: state.Choice) -> tuple[str, str]:
@@ -186,52 +219,77 @@ def _device_and_dtype(choice: state.Choice) -> tuple[str, str]:
 
 def _on_disk(source: str) -> Hashable:
     """Names, sizes and times of the file, or of the folder's files: a changed checkpoint is another model."""
-    path = Path(source).expanduser()
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
     try:
+        path = Path(source).expanduser()
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
         return tuple((file.name, (s := file.stat()).st_size, s.st_mtime_ns) for file in files)
-    except OSError:
+    except (OSError, ValueError, RuntimeError):
         return None
 
 
 def _load(choice: state.Choice, say: Callable[[str], bool]) -> Opened:
     """In the job's thread: imports, then the model, one at a time for the whole server."""
+
+    def tell(words: str) -> None:
+        if not say(words):
+            raise Cancelled("nobody waits for this model any more")
+
     try:
         if not ready():
-            say("Starting PyTorch")
+            tell("Starting PyTorch")
         import_torch()
-        with _LOADING:
+        while not _LOADING.acquire(timeout=0.2):
+            tell("Waiting for another model to be opened")
+        try:
             key = _key(choice)
             opened = _MODELS.peek(key)
             if opened is None:
-                opened = _load_now(choice, key, say)
+                opened = _load_now(choice, key, tell)
                 _MODELS.put(key, opened)
-                _settle()
+                settle()
+        finally:
+            _LOADING.release()
         return opened
     finally:
         with _JOBS_LOCK:
-            _JOBS.pop(choice, None)
+            if (job := _JOBS.get(choice)) is not None and job.is_this_thread():
+                del _JOBS[choice]
 
 
-def _load_now(choice: state.Choice, key: Hashable, say: Callable[[str], bool]) -> Opened:
+def _load_now(choice: state.Choice, key: Hashable, tell: Callable[[str], object]) -> Opened:
     from lmcore.checkpoint import load_pretrained
-    from lmcore.device import pick_device
+    from lmcore.device import pick_device, pick_dtype
 
     device, dtype = _device_and_dtype(choice)
     pick_device(device)
 
     def progress(done: int, total: int, what: str) -> None:
-        if not say(f"{what}: {100 * done // total} %" if done < total else what):
-            raise Cancelled("nobody waits for this model any more")
+        tell(f"{what}: {100 * done // total} %" if done < total else what)
 
-    source = choice.source if choice.label != state.TYPED else Path(choice.source).expanduser()
-    loaded = load_pretrained(source, dtype=dtype, device=device, progress=progress)
-    return Opened(
-        choice=choice,
-        key=key,
-        device=device,
-        dtype=dtype,
-        model=loaded.model,
-        tokenizer=loaded.tokenizer,
-        report=loaded.report,
-    )
+    def opened(config: ModelConfig, model: Any, tokenizer: Any, report: LoadReport) -> Opened:
+        return Opened(
+            choice=choice,
+            key=key,
+            device=device,
+            dtype=dtype,
+            config=config,
+            weights=model,
+            tokenizer=tokenizer,
+            report=report,
+        )
+
+    if choice.label == state.CONFIG:
+        from lmcore import presets
+        from lmcore.checkpoint import fresh
+
+        kind, _, rest = choice.source.partition(":")
+        described = presets.shipped(rest) if kind == "config" else presets.pasted(rest)
+        pick_dtype(dtype, device)
+        if not fresh.comfortable(described, dtype=dtype, device=device):
+            report = fresh.report_of(described, source=name_of(choice), dtype=dtype)
+            return opened(described.config, None, None, report)
+        loaded = fresh.random_model(described, source=name_of(choice), dtype=dtype, device=device, progress=progress)
+    else:
+        source = Path(choice.source).expanduser() if choice.label == state.UPLOAD else choice.source
+        loaded = load_pretrained(source, dtype=dtype, device=device, progress=progress)
+    return opened(loaded.model.cfg, loaded.model, loaded.tokenizer, loaded.report)

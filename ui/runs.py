@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from figures.format import group
 from lmcore.errors import InputError
 from ui import state
 from ui.lru import ByteLRU
+from ui.markdown import plain
 from ui.models import Opened
 
 MAX_PROMPT_TOKENS = 512
@@ -61,11 +63,40 @@ _RUNS: ByteLRU[Run] = ByteLRU(max_entries=MAX_RUNS, max_bytes=RUN_BYTES, size=Ru
 
 
 def prompt(opened: Opened) -> Prompt:
-    """The sidebar's prompt in this model's tokens; token ids, if the model has no tokenizer."""
+    """The sidebar's prompt in this model's tokens, or as a chat message; typed token ids, if it has no tokenizer.
+
+    A config without weights runs nothing: its prompt is empty.
+    """
     text = state.prompt()
-    ids = opened.tokenizer.encode(text) if opened.tokenizer is not None else _typed_ids(text)
+    if opened.weights is None:
+        return Prompt(text=text, ids=(), total=0)
+    if opened.tokenizer is None:
+        ids = _example_ids(opened) if text == state.EXAMPLE_PROMPT else _typed_ids(text)
+    elif has_chat(opened) and state.as_chat() and text:
+        ids = _CHATS.get((opened.key, text), lambda: _chat_ids(opened, text))
+    else:
+        ids = opened.tokenizer.encode(text)
     limit = min(MAX_PROMPT_TOKENS, opened.config.max_positions)
     return Prompt(text=text, ids=tuple(ids[:limit]) if text else (), total=len(ids) if text else 0)
+
+
+def _example_ids(opened: Opened) -> list[int]:
+    return [token for token in state.EXAMPLE_IDS if token < opened.config.vocab_size]
+
+
+def has_chat(opened: Opened) -> bool:
+    """Whether the model has a template for chat messages."""
+    return opened.tokenizer is not None and opened.tokenizer.chat_template is not None
+
+
+def _chat_ids(opened: Opened, text: str) -> list[int]:
+    from lmcore.chat import encode_chat
+
+    assert opened.tokenizer is not None
+    return encode_chat(opened.tokenizer, [{"role": "user", "content": text}]).ids
+
+
+_CHATS: ByteLRU[list[int]] = ByteLRU(max_entries=64, max_bytes=2**20, size=lambda ids: 8 * len(ids))
 
 
 def _typed_ids(text: str) -> list[int]:
@@ -76,9 +107,31 @@ def _typed_ids(text: str) -> list[int]:
             f"{strange[:40]!r} in the prompt",
             expected="token ids, since this checkpoint has no tokenizer",
             where="the sidebar, under Prompt",
-            todo="Type numbers, for instance 1 15 27.",
+            todo="Type numbers from 0 up, for instance 1 15 27.",
         )
     return [int(word) for word in words]
+
+
+def remarks(opened: Opened) -> list[str]:
+    """What is to be said beside the prompt, in Markdown: its length, its BOS, that ids are typed."""
+    if opened.weights is None:
+        return ["A config runs no prompt."]
+    said, found = [], prompt(opened)
+    if opened.tokenizer is None:
+        example = prompt(opened).text == state.EXAMPLE_PROMPT
+        shown = f", here {found.ids[0]} to {found.ids[-1]} for the example" if example and found.ids else ""
+        said.append(f"No tokenizer: token ids are typed{shown}.")
+    elif found.ids and (bos := opened.tokenizer.bos_id) is not None:
+        name, report = plain(opened.tokenizer.name(bos)), opened.tokenizer.bos_report(found.ids)
+        if report == "doubled":
+            said.append(f"**{name} stands twice at the start**: this tokenizer puts one there itself.")
+        elif report == "missing":
+            said.append(f"**{name} is missing at the start**: the model was trained with it.")
+    if found.total > len(found.ids):
+        said.append(f"The prompt has {group(found.total)} tokens; the first {group(len(found.ids))} are used.")
+    else:
+        said.append(f"{group(found.total)} token{'' if found.total == 1 else 's'} in the prompt.")
+    return said
 
 
 @contextmanager

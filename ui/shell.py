@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from figures.format import group
-from ui import models, runs, state
+from ui import models, proofs, runs, state
 from ui.guard import guard
 from ui.markdown import plain
 
@@ -25,6 +26,7 @@ PAGES = (
     ("tokens", "Tokens and logits", "tokens"),
     ("attention", "Attention", "attention"),
     ("decode", "Decode, step by step", "decode"),
+    ("model", "Model", "model"),
 )
 
 _THREAD = threading.local()
@@ -37,13 +39,12 @@ def main() -> None:
         with st.container():
             state.warn_of_link()
         with st.sidebar:
-            state.controls()
-            note = st.empty()
-        told = _tell(note)
+            notes = _Notes(state.controls(), st.empty())
+        told = notes.tell()
         with guard():
             page.run()
         if models.in_memory() is not told:
-            _tell(note)
+            notes.tell()
 
 
 def ensure() -> None:
@@ -79,28 +80,40 @@ def _running() -> Iterator[None]:
         _THREAD.running = False
 
 
-def _tell(note: Any) -> models.Opened | None:
-    """Under the controls: one sentence of the load report and the prompt's length. Returns the model it tells of."""
-    opened = models.in_memory()
-    if opened is None:
-        return None
+class _Notes(NamedTuple):
+    """The places in the sidebar that are filled once the model is known."""
+
+    under_prompt: DeltaGenerator
+    at_the_end: DeltaGenerator
+
+    def tell(self) -> models.Opened | None:
+        """Of the model in use: the load report in a sentence, the comparison, the prompt. Returns that model."""
+        opened = models.in_memory()
+        if opened is None:
+            return None
+        with self.at_the_end.container():
+            lines = [_loaded(opened), proofs.sentence(opened)]
+            st.markdown(f":small[:gray[{plain(' '.join(line for line in lines if line))}]]")
+        # The checkbox comes once a run: not before the model that the sidebar asks for is the one in use.
+        asked = st.session_state.get("_model_in_use") == state.choice()
+        with self.under_prompt.container(gap="xsmall"), guard():
+            if asked and runs.has_chat(opened):
+                st.checkbox("as a chat message", key="chat", bind="query-params")
+            for line in runs.remarks(opened):
+                st.markdown(f":small[:gray[{line}]]")
+        return opened
+
+
+def _loaded(opened: models.Opened) -> str:
     report = opened.report
+    if opened.weights is None:
+        return f"{group(report.parameter_count)} parameters by its config, without weights."
     counts = f"{group(report.parameter_count)} parameters in {group(report.tensor_count)} tensors"
     loose = f"{_count(report.missing)} missing, {_count(report.unused)} unused"
     if opened.random_weights:
         loose = "random weights, so its predictions mean nothing"
-    words = f"{counts}; {loose}. {opened.device}, {opened.dtype}."
-    with note.container(), guard():
-        st.markdown(f":small[:gray[{plain(words)} {plain(_length(opened))}]]")
-    return opened
+    return f"{counts}; {loose}. {opened.device}, {opened.dtype}."
 
 
 def _count(names: Any) -> str:
     return group(len(names)) if names else "none"
-
-
-def _length(opened: models.Opened) -> str:
-    prompt = runs.prompt(opened)
-    if prompt.total > len(prompt.ids):
-        return f"The prompt has {group(prompt.total)} tokens; the first {group(len(prompt.ids))} are used."
-    return f"{group(prompt.total)} token{'' if prompt.total == 1 else 's'} in the prompt."

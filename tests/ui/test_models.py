@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from lmcore.errors import InputError
-from ui import models, state
+from ui import gate, models, state
 from ui.models import Opened
 
 ROOT = Path(__file__).parent.parent.parent
@@ -129,7 +129,7 @@ def test_models_switched_away_from_are_freed():
     for dtype in ("float32", "bfloat16", "float16", "float32", "bfloat16"):
         seen.append(weakref.ref(open_builtin(dtype).model))
     assert len(models._MODELS) <= models.MAX_MODELS
-    models._settle()
+    gate.settle()
     assert sum(ref() is not None for ref in {id(r()): r for r in seen if r() is not None}.values()) <= models.MAX_MODELS
 
 
