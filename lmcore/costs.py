@@ -95,24 +95,29 @@ def forward_flops(
 ) -> dict[str, int]:
     """FLOPs of one forward of `tokens` new tokens after `cached` ones, by component, all layers together.
 
-    projections 2 T per weight of q, k, v and o; scores 2 T S H Dh and mix 2 T S H Dv a layer, S = cached + T, windowed
-    layers included (their kernel executes the masked cells of a prefill); FFN 2 T per weight, of the chosen experts
-    only in a mixture; logits 2 D V for each of `logits` positions (all T when None). MLA: the expanded path.
+    projections 2 T per weight of q, k, v and o; scores 2 T S H Dh and mix 2 T S H Dv a layer, S = cached + T. Layers
+    with a window w execute the masked cells of a prefill, too, and read min(S, w + T) keys after cached tokens, w of
+    them from the cache. FFN 2 T per weight, of the chosen experts only in a mixture; logits 2 D V for each of `logits`
+    positions (all T when None). MLA after cached tokens: the absorbed path, in which a head's q and mix are as wide as
+    the latent (r + d_rope, r).
     """
     t, b = _count("tokens", tokens), _count("batch", batch)
     s = _count("cached", cached) + t
     kept = t if logits is None else min(t, _count("logits", logits))
     a, d = cfg.attention, cfg.d_model
     projections = sum(prod(x) for name, x in layer_shapes(cfg).items() if _is_projection(name))
-    if isinstance(a, Latent):
-        expanded = a.kv_rank * a.n_heads * (a.nope_dim + a.value_dim)
-        projection_flops = cfg.n_layers * 2 * (t * (projections - expanded) + s * expanded)
-    else:
-        projection_flops = cfg.n_layers * 2 * t * projections
+    # Absorbed, the up-projection of the latent is applied to q and to the mix of the new positions, expanded to the
+    # latents of the new positions: T times its weights both ways.
+    absorbed = isinstance(a, Latent) and s > t
+    query, value = (
+        (a.kv_rank + a.rope_dim, a.kv_rank) if isinstance(a, Latent) and absorbed else (a.head_dim, a.value_dim)
+    )
+    windows = (cfg.window_of(layer) for layer in range(cfg.n_layers))
+    keys = sum(s if w is None or s == t else min(s, w + t) for w in windows)
     return {
-        "projections": b * projection_flops,
-        "scores": b * cfg.n_layers * 2 * t * s * a.n_heads * a.head_dim,
-        "mix": b * cfg.n_layers * 2 * t * s * a.n_heads * a.value_dim,
+        "projections": b * cfg.n_layers * 2 * t * projections,
+        "scores": b * 2 * t * keys * a.n_heads * query,
+        "mix": b * 2 * t * keys * a.n_heads * value,
         "ffn": b * 2 * t * sum(_ffn_weights_used(cfg.ffn_of(layer), d) for layer in range(cfg.n_layers)),
         "logits": b * 2 * kept * d * cfg.vocab_size,
     }

@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from lmcore import presets
+from lmcore.cache import KVCache
 from lmcore.checkpoint import fresh, load_pretrained
+from lmcore.costs import forward_flops
 from lmcore.errors import Cancelled
+from lmcore.measure import FlopCount
 from lmcore.model import Transformer
 from lmcore.presets import Described
 from lmcore.trace import Capture
@@ -50,6 +53,20 @@ def test_random_weights_of_every_family_run_and_say_something(name: str):
     assert output.trace is not None
     rows = output.trace.layers[3]["pattern"][0, :, -1]
     assert rows.max() - rows.min() > 0.05
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_flops_of_a_prefill_and_of_a_cached_step_are_counted(name: str):
+    """A window that is shorter than the context included: the step reads its keys only."""
+    described = small(name)
+    cfg = described.config if described.config.window is None else described.config.changed(window=5)
+    model = fresh.random_model(described._replace(config=cfg), source=name, dtype="float32", device="cpu").model
+    cache = KVCache.empty(cfg, 12)
+    for tokens, cached in (([1, 5, 9, 20, 3, 77, 41, 8], 0), ([30], 8), ([2, 4], 9)):
+        with FlopCount(model) as counter:
+            model(torch.tensor([tokens]), cache=cache, capture=Capture.of("pattern"))
+        formula = forward_flops(cfg, tokens=len(tokens), cached=cached)
+        assert sum(counter.flops.values()) == sum(formula.values()), (tokens, counter.flops, formula)
 
 
 def test_every_family_of_the_list_is_there():
