@@ -196,23 +196,17 @@ def test_what_is_underneath_reads_as_nothing(expression: str, tmp_path: Path) ->
         "{{ 'a' * 10000000000 }}",
         "{{ 'a'.ljust(10000000000) }}{{ 'a' | center(10000000000) }}",
         "{{ '%10000000000d' | format(1) }}",
-        "{{ 9 ** 9 ** 9 }}",
+        "{{ 9 ** (9 ** 9) }}",
         "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
         "{% for a in range(99999) %}{% for b in range(99999) %}aaaaaaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfor %}",
         "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}",
-        "{{ strftime_now('%1000000000Y') }}",
-        "(" * 100_000,
         "{{ " + "(" * 100_000 + " }}",
     ],
 )
 def test_templates_without_an_end_or_a_bound_are_ended(template: str, tmp_path: Path) -> None:
     started = time.monotonic()
-    try:
-        text = render_chat(with_template(tmp_path, template), USER)
-    except CheckpointError as error:
-        assert "chat template fails" in str(error)
-    else:
-        assert len(text) <= 2 * chat.MAX_CHARACTERS
+    with pytest.raises(CheckpointError, match="chat template fails"):
+        render_chat(with_template(tmp_path, template), USER)
     assert time.monotonic() - started < chat.WALL_S + 2
 
 
