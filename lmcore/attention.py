@@ -192,14 +192,9 @@ class Attention(nn.Module):
         return tap("q", split_heads(q, dim)), tap("k", split_heads(k, dim)), tap("v", split_heads(v, dim))
 
     def _turned_keys(self, k: Tensor, v: Tensor, turn: Turn, cache: KVCache | None, tap: Tap) -> tuple[Tensor, Tensor]:
-        """Keys rotated before they are stored, or on reading where the frequencies follow the length."""
+        """Keys rotated, which is how the cache stores them."""
         rotated = tap("rot_k", self.unit(turn.new(k)))
-        if cache is None:
-            return rotated, v
-        if not turn.on_read:
-            return cache.append(tap.layer, rotated, v)
-        k, v = cache.append(tap.layer, k, v)
-        return self.unit(turn.held(k)), v
+        return (rotated, v) if cache is None else cache.append(tap.layer, rotated, v)
 
     def unit(self, x: Tensor) -> Tensor:
         """x over its root mean square, in models that do so after RoPE."""

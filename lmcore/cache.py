@@ -52,6 +52,17 @@ class Extent(NamedTuple):
     end: int
 
 
+class Turned(NamedTuple):
+    """What was run into a cache whose keys were rotated by frequencies that follow the length, and that length.
+
+    When the frequencies move, keys and everything above the first layer are others: the tokens have to be run again.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    length: int
+
+
 class KVCache:
     """Keys (rotated) and values of every layer for B sequences of equal length.
 
@@ -61,6 +72,7 @@ class KVCache:
 
     def __init__(self, layers: list[LayerCache], capacity: int, growable: bool) -> None:
         self.layers, self.capacity, self.growable = layers, capacity, growable
+        self.turned: Turned | None = None
 
     @classmethod
     def empty(
@@ -148,7 +160,9 @@ class KVCache:
             copy = LayerCache(layer.k.clone(), layer.v.clone(), layer.window)
             copy.start, copy.end = layer.start, layer.end
             copies.append(copy)
-        return KVCache(copies, self.capacity, self.growable)
+        fork = KVCache(copies, self.capacity, self.growable)
+        fork.turned = self.turned
+        return fork
 
     def can_truncate(self, length: int) -> bool:
         """Whether every layer still holds what a query at position `length` reads; always so for 0."""
@@ -168,6 +182,9 @@ class KVCache:
         for layer in self.layers:
             layer.end = min(layer.end, length)
             layer.start = min(layer.start, layer.end)
+        if self.turned is not None:
+            tokens, positions, turned = self.turned
+            self.turned = Turned(tokens[:, :length], positions[:length], turned)
 
 
 def _grown(old: Tensor, slots: int, kept: int) -> Tensor:

@@ -141,6 +141,12 @@ def frequencies(rope: Rope, length: int) -> Frequencies:
     return FREQUENCIES[rope.type](rope, length)
 
 
+def same_frequencies(rope: Rope, one: int, other: int) -> bool:
+    """Whether two context lengths have the same frequencies and factor."""
+    (a, factor), (b, another) = frequencies(rope, one), frequencies(rope, other)
+    return factor == another and bool((a == b).all())
+
+
 def _required(value: int | None, name: str, rope: Rope) -> int:
     if value is None or value < 2:
         raise ConfigError(

@@ -52,13 +52,10 @@ class LatentAttention(nn.Module):
             self._tap_new(latent, rope_key, turn, tap)
         if turn is not None:
             q = torch.cat((q[..., : s.nope_dim], turn.new(q[..., s.nope_dim :])), dim=-1)
-            if not turn.on_read:
-                rope_key = turn.new(rope_key)
+            rope_key = turn.new(rope_key)
         q = tap("rot_q", q)
         if cache is not None:
             latent, rope_key = cache.append(tap.layer, latent, rope_key)
-        if turn is not None and turn.on_read:
-            rope_key = turn.held(rope_key)
         how = Scoring(scale=s.scale if edits.scale is None else edits.scale, variant=edits.softmax)
         path = self.absorbed if q.shape[2] < latent.shape[2] else self.expanded
         z = without_heads(path(q, latent, rope_key, reads, how, tap), tap.layer, edits)

@@ -10,10 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmcore.attention import Attention, Reads
-from lmcore.cache import KVCache
+from lmcore.cache import KVCache, Turned
 from lmcore.config import ModelConfig
 from lmcore.costs import trace_bytes
 from lmcore.errors import CapacityError, InputError
+from lmcore.frequencies import same_frequencies
 from lmcore.ffn import FeedForward, Mixture
 from lmcore.masks import Mask
 from lmcore.mla import LatentAttention
@@ -189,11 +190,51 @@ class Transformer(nn.Module):
         self._check(tokens, past, capture)
         if cache is not None:
             cache.reserve(t)
-        index = torch.arange(past, past + t, device=self.device)
-        at = index if positions is None else positions
-        turns = {rope: self._turn(rope, at, past + t, cache, edits) for rope in self._ropes(edits)}
-        reads = {kind: self._reads(kind, past, index, cache, edits) for kind in sorted(set(self.cfg.layer_types))}
+        at = torch.arange(past, past + t, device=self.device) if positions is None else positions
+        length = self._follow(tokens, at, cache, edits)
         trace = Trace() if capture is not None else None
+        x = self._blocks(tokens, at, length, cache, capture, edits, depth, trace)
+        if trace is not None:
+            x = trace.final_normed = self.final_norm(x)
+            return Output(self.logits(x[:, -logits_to_keep:].contiguous()), trace)
+        return Output(self.unembed(x[:, -logits_to_keep:].contiguous()), None)
+
+    def _follow(self, tokens: Tensor, at: Tensor, cache: KVCache | None, edits: Edits) -> int:
+        """The total length that frequencies may follow; what the cache holds is run again when it has moved them.
+
+        Rotating the held keys anew would not do: above the first layer they come of attention with other frequencies.
+        """
+        length = int(at.max()) + 1
+        following = [rope for rope in self._ropes(edits) if rope.follows_length]
+        if cache is None or not following:
+            return length
+        held, cache.turned = cache.turned, None
+        new = Turned(tokens, at, length)
+        if held is not None and held.positions.shape[0]:
+            length = max(length, int(held.positions.max()) + 1)
+            if any(not same_frequencies(rope, held.length, length) for rope in following):
+                cache.truncate(0)
+                self._blocks(held.tokens, held.positions, length, cache, None, edits, None, None)
+            new = Turned(torch.cat((held.tokens, tokens), 1), torch.cat((held.positions, at)), length)
+        cache.turned = new
+        return length
+
+    def _blocks(
+        self,
+        tokens: Tensor,
+        at: Tensor,
+        length: int,
+        cache: KVCache | None,
+        capture: Capture | None,
+        edits: Edits,
+        depth: int | None,
+        trace: Trace | None,
+    ) -> Tensor:
+        """The residual stream of the tokens after the last block."""
+        past = cache.length if cache is not None else 0
+        index = torch.arange(past, past + tokens.shape[1], device=self.device)
+        turns = {rope: self._turn(rope, at, max(length, past + tokens.shape[1]), edits) for rope in self._ropes(edits)}
+        reads = {kind: self._reads(kind, past, index, cache, edits) for kind in sorted(set(self.cfg.layer_types))}
         x = self.embed(tokens, at)
         if trace is not None:
             trace.embedding = x
@@ -204,10 +245,7 @@ class Transformer(nn.Module):
             x = block(x, turn, reads[self.cfg.layer_types[layer]], cache, tap, edits)
             if trace is not None and tap.record is not None:
                 trace.layers[layer] = tap.record
-        if trace is not None:
-            x = trace.final_normed = self.final_norm(x)
-            return Output(self.logits(x[:, -logits_to_keep:].contiguous()), trace)
-        return Output(self.unembed(x[:, -logits_to_keep:].contiguous()), None)
+        return x
 
     def _check(self, tokens: Tensor, past: int, capture: Capture | None) -> None:
         b, t = tokens.shape
@@ -240,14 +278,10 @@ class Transformer(nn.Module):
     def _ropes(self, edits: Edits) -> set[Rope]:
         return {rope for layer in range(self.cfg.n_layers) if (rope := self._rope_of(layer, edits)) is not None}
 
-    def _turn(self, rope: Rope, positions: Tensor, length: int, cache: KVCache | None, edits: Edits) -> Turn:
-        """The rotation of the new positions, and of all keys where the frequencies follow the length."""
-        length = max(length, int(positions.max()) + 1)
+    def _turn(self, rope: Rope, positions: Tensor, length: int, edits: Edits) -> Turn:
+        """The rotation of the new positions at a total length."""
         cos, sin = rope_table(rope, positions, length)
-        if not rope.follows_length or cache is None:
-            return Turn(cos, sin, interleaved=edits.pairing == "interleaved")
-        keys = rope_table(rope, torch.arange(length, device=positions.device), length)
-        return Turn(cos, sin, *keys, interleaved=edits.pairing == "interleaved")
+        return Turn(cos, sin, interleaved=edits.pairing == "interleaved")
 
     def _reads(self, kind: str, past: int, index: Tensor, cache: KVCache | None, edits: Edits) -> Reads:
         """Who may read whom in the layers of one kind, over the keys that their cache will hand back."""

@@ -33,17 +33,18 @@ class _Tables:
         with self.lock:
             found = self.rows.pop(key, None)
             if found is None or found[0].shape[0] < length:
-                found = _table(rope, max(256, 1 << (length - 1).bit_length()), 0, device)
+                rows = max(256, 1 << (length - 1).bit_length())
+                found = _table(rope, np.arange(rows), 0, device)
             self.rows[key] = found
             if len(self.rows) > self.max_entries:
                 self.rows.pop(next(iter(self.rows)))
         return found
 
 
-def _table(rope: Rope, positions: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and sin of positions 0 .. positions - 1, angles in float64: float32 loses 0.004 rad at position 100,000."""
+def _table(rope: Rope, positions: np.ndarray, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """cos and sin of positions, angles in float64: float32 loses 0.004 rad at position 100,000."""
     theta, factor = frequencies(rope, length)
-    angles = np.outer(np.arange(positions, dtype=np.float64), theta)
+    angles = np.outer(positions.astype(np.float64), theta)
     cos, sin = (torch.from_numpy((f(angles) * factor).astype(np.float32)).to(device) for f in (np.cos, np.sin))
     return cos, sin
 
@@ -57,9 +58,8 @@ def rope_table(rope: Rope, positions: Int[Tensor, " T"], length: int) -> tuple[A
     `length` exceeds every position. One table per spec and device is kept, except for scalings that follow the length.
     """
     if rope.follows_length:
-        cos, sin = _table(rope, length, length, positions.device)
-    else:
-        cos, sin = _tables.up_to(rope, length, positions.device)
+        return _table(rope, positions.cpu().numpy(), length, positions.device)
+    cos, sin = _tables.up_to(rope, length, positions.device)
     return cos[positions], sin[positions]
 
 
@@ -81,27 +81,12 @@ def rotate_interleaved(x: Float[Tensor, "B N T Dh"], cos: Angles, sin: Angles) -
 
 
 class Turn(NamedTuple):
-    """The rotation of one forward: cos and sin of its new positions, and those of all keys where the cache holds keys
-    unrotated (frequencies that follow the length change for every key at every step).
-    """
+    """The rotation of one forward: cos and sin of its new positions."""
 
     cos: Tensor
     sin: Tensor
-    key_cos: Tensor | None = None
-    key_sin: Tensor | None = None
     interleaved: bool = False
 
     def new(self, x: Float[Tensor, "B N T Dh"]) -> Float[Tensor, "B N T Dh"]:
         """x of the new positions, turned."""
         return (rotate_interleaved if self.interleaved else rotate)(x, self.cos, self.sin)
-
-    def held(self, keys: Float[Tensor, "B N S Dh"]) -> Float[Tensor, "B N S Dh"]:
-        """Unrotated keys of the cache, turned; the last of them is the newest position."""
-        assert self.key_cos is not None
-        assert self.key_sin is not None
-        turn = rotate_interleaved if self.interleaved else rotate
-        return turn(keys, self.key_cos[-keys.shape[2] :], self.key_sin[-keys.shape[2] :])
-
-    @property
-    def on_read(self) -> bool:
-        return self.key_cos is not None
