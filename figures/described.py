@@ -62,27 +62,30 @@ def _kinds(cfg: ModelConfig) -> str:
     return ", ".join(f"{group(n)} {kind}" for kind, n in counts.most_common()) + f" of {group(length or 0)}"
 
 
-def cost_tiles(cfg: ModelConfig, *, context: int, itemsize: int, dtype: str, counted: int, how: str) -> list[Tile]:
-    """Parameters by formula and counted; what one token costs at a context: KV bytes and FLOPs; bytes of weights."""
+def cost_tiles(
+    cfg: ModelConfig, *, context: int, itemsize: int, dtype: str, counted: int, held_bytes: int | None
+) -> list[Tile]:
+    """Parameters by formula and counted; bytes of weights, held where a model is loaded; KV bytes and FLOPs of the next
+    token at a context."""
     per_token = sum(kv_cache_bytes(cfg, context=1, itemsize=itemsize))
     whole = sum(kv_cache_bytes(cfg, context=context, itemsize=itemsize))
     step = sum(forward_flops(cfg, tokens=1, cached=context - 1).values())
     weights = weight_bytes(cfg, itemsize)
     return [
-        tile("Parameters", param_counts(cfg).total, counted, unit="parameters", how=how),
-        tile("Weights", weights, unit="B", missing="not measured", note=f"In {dtype}."),
+        tile("Parameters", param_counts(cfg).total, counted, unit="parameters"),
+        tile("Weights", weights, held_bytes, unit="B", how="in memory", missing="not loaded", note=f"In {dtype}."),
         tile(
             f"KV cache, {group(context)} positions",
             whole,
             unit="B",
-            missing="not measured",
+            missing="not run",
             note=f"The first adds {bytes_iec(per_token)}, in all layers.",
         ),
         tile(
             "FLOPs of the next token",
             step,
             unit="FLOP",
-            missing="not measured",
+            missing="not run",
             note=f"After {group(context - 1)} cached.",
         ),
     ]

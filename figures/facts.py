@@ -21,7 +21,14 @@ def facts_payload(facts: Sequence[Fact]) -> bytes:
 
 
 def report_facts(report: Any) -> list[Fact]:
-    """The load report (`lmcore.checkpoint.LoadReport`) in rows."""
+    """The load report (`lmcore.checkpoint.LoadReport`) in rows; of a config without weights there is little to say."""
+    if not report.tensor_count:
+        return [
+            Fact("Source", report.source),
+            Fact("Architecture", report.architecture),
+            Fact("Weights", "none", "nothing was read or drawn"),
+            Fact("Assumed", *_named(report.assumptions, most=6)),
+        ]
     used = sum(1 for row in report.mapped if row.targets)
     changed = sum(1 for row in report.mapped if row.targets and row.transform != "as it is")
     mapped = f"{group(used)} of {group(report.tensor_count)}"
@@ -33,7 +40,7 @@ def report_facts(report: Any) -> list[Fact]:
         Fact("Tensors unused", *_named(report.unused)),
         Fact("Parameters missing", *_named(report.missing)),
         Fact("Stored as", stored, f"{group(report.bytes_read)} bytes" if report.bytes_read else "not read from a file"),
-        Fact("Runs in", report.dtype, "" if report.dtype == stored else f"converted from {stored}"),
+        Fact("Runs in", report.dtype, "" if stored in (report.dtype, "none") else f"converted from {stored}"),
         Fact("Quantisation", report.quantisation or "none"),
         Fact("Opened in", f"{fixed(report.seconds, 2)} s", bytes_iec(report.bytes_read) if report.bytes_read else ""),
         Fact("Assumed", *_named(report.assumptions, most=6)),

@@ -56,19 +56,18 @@ def _difference(value: float) -> str:
 
 
 def proof_tiles(proof: Proof) -> list[Tile]:
-    """Two numbers beside what they should be: the largest difference of a logit, the choices that agree."""
-    noise = (
-        "" if proof.noise is None else f"transformers in {proof.dtype} is {sig(proof.noise, 2)} off its own float64."
-    )
+    """Three numbers beside what they should be: a logit, the likeliest tokens, the layers."""
+    beside = f"Logits reach {sig(proof.largest_logit, 3)}."
+    if proof.noise is not None:
+        beside += f" transformers in float32 is {sig(proof.noise, 2)} off its own float64."
     return [
         tile(
             "Largest difference of a logit",
             0.0,
             proof.logits,
             how="measured",
-            rounding=proof.tolerance * max(1.0, proof.largest_logit),
-            reason=f"{proof.dtype} rounding",
-            note=noise or f"Logits reach {sig(proof.largest_logit, 3)}.",
+            reason=f"{proof.dtype} rounding" if proof.equal else "",
+            note=beside,
         ),
         tile(
             "Positions with the same likeliest token",

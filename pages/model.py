@@ -67,14 +67,13 @@ def costs(opened: models.Opened) -> None:
     )
     slot = st.empty()
     slot.skeleton(height=190)
-    how = "counted in the modules" if opened.weights is None else "counted"
     tiles = cost_tiles(
         opened.config,
         context=context,
         itemsize=DTYPES[opened.dtype],
         dtype=opened.dtype,
         counted=sum(measured.parameters(opened).values()),
-        how=how,
+        held_bytes=None if opened.weights is None else measured.weight_bytes(opened),
     )
     with slot.container():
         components.twins(tiles_payload(tiles), key="model_costs")

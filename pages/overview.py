@@ -57,7 +57,7 @@ def path(opened: models.Opened, run: runs.Run | None) -> None:
     lengths = None if run is None else measured.lengths(opened, run)
     payload = arch_payload(
         cfg,
-        tokens=len(ids),
+        tokens=len(ids) if opened.weights is not None else 1,
         pages=NODE_PAGES,
         pieces=[token.parts for token in vocabulary.tokens(opened, ids)],
         residual=lengths,

@@ -94,6 +94,11 @@ def parameters(opened: Opened) -> dict[str, int]:
     return _kept(("parameters", opened.key), make)
 
 
+def weight_bytes(opened: Opened) -> int:
+    """Bytes of the loaded tensors, what is stored with the parameters included."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in opened.model.state_dict().values())
+
+
 def _kept(key: tuple[Any, ...], make: Callable[[], V]) -> V:
     return _KEPT.get(key, make)
 

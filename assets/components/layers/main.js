@@ -11,7 +11,7 @@ export default function ({ data, parentElement }) {
   const ticks = decades
     .filter((d, index) => index % every === 0)
     .map((d) => element("span", { class: "tick", style: `left:${share(10 ** d)}` }, powerOfTen(Math.round(d))));
-  const head = element("div", { class: "layer head" }, element("span", {}, "layer"), element("span", { class: "axis", "aria-hidden": "true" }, ticks), ...names.map((name) => element("span", { class: "number" }, name)));
+  const head = element("div", { class: "layer head" }, element("span", {}, "layer"), element("span", { class: "axis", "aria-hidden": "true" }, ticks), ...names.map((name, index) => element("span", { class: "number" }, element("i", { class: `disc of-${index}`, "aria-hidden": "true" }), name)));
   const body = rows.map(({ name, values, texts, bad, first }) =>
     element(
       "div",
