@@ -8,7 +8,7 @@ from figures.format import fixed, group
 from figures.tokens import flat
 from figures.twins import tile, tiles_payload
 from lmcore.config import ModelConfig
-from ui import components, guard, heads, models, page, runs, shell, vocabulary
+from ui import components, guard, heads, masks_view, models, page, runs, shell, vocabulary
 from ui.markdown import plain
 
 MAP_PX = 760
@@ -149,5 +149,6 @@ if prompt.ids:
     with page.tools():
         start = seen.summary.start
         page.source("lmcore.attention.attend", snippet(opened, prompt, start.layer, start.head), key="attention_source")
+    masks_view.section(opened, prompt)
 else:
     page.empty_prompt()

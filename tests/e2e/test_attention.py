@@ -136,6 +136,6 @@ def test_another_prompt_redraws_and_keeps_the_head(loaded: Loaded, open_page: Op
 
 def test_source_shows_the_function_that_runs(open_page: OpenPage):
     page = open_page("attention", prompt="ab")
-    page.get_by_role("button", name="Source").click()
+    page.get_by_role("button", name="Source").first.click()
     expect(page.get_by_text("def attend(")).to_be_visible()
     expect(page.get_by_text("Capture.of(")).to_be_visible()
