@@ -75,7 +75,10 @@ def decoding(model: Transformer, dtype: str, rounds: int, new: int = 32) -> None
         for _ in range(new):
             decoder.step()
 
-    mine, theirs = alternate(ours, lambda: theirs_model.generate(prompt, generation_config=greedy), rounds)
+    def generate() -> None:
+        theirs_model.generate(prompt, generation_config=greedy)  # pyright: ignore[reportAttributeAccessIssue]
+
+    mine, theirs = alternate(ours, generate, rounds)
     report(f"decoding {new} tokens after 20, {dtype}", mine, theirs, peer="generate", reach=1.2, per=new)
 
 

@@ -15,7 +15,8 @@ def seconds(run: Callable[[], object]) -> float:
 
 def alternate(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> tuple[list[float], list[float]]:
     """Seconds of each, after one unmeasured run of both; the order changes every round."""
-    ours(), theirs()
+    for run in (ours, theirs):
+        run()
     mine: list[float] = []
     other: list[float] = []
     for turn in range(rounds):
