@@ -14,8 +14,8 @@ from lmcore.cache import KVCache, Turned
 from lmcore.config import ModelConfig
 from lmcore.costs import trace_bytes
 from lmcore.errors import CapacityError, InputError
-from lmcore.frequencies import same_frequencies
 from lmcore.ffn import FeedForward, Mixture
+from lmcore.frequencies import same_frequencies
 from lmcore.masks import Mask
 from lmcore.mla import LatentAttention
 from lmcore.norms import Normalise
