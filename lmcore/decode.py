@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from lmcore.cache import KVCache
 from lmcore.errors import InputError
 from lmcore.model import Transformer
-from lmcore.sampling import Sampler
+from lmcore.sampling import Distribution, Sampler, draw
 
 _LET_GO = np.empty(0, np.float32)
 
@@ -56,19 +56,21 @@ class Decoder:
         capacity: int | None = None,
         chunk: int | None = None,
         keep_logits: int | None = None,
+        watch: Callable[[Step, Distribution], None] | None = None,
     ) -> None:
         """`capacity` positions are allocated, and no more; without it the cache grows from twice the prompt.
 
         `chunk` bounds the tokens of one forward of the prefill. The first `keep_logits` steps keep their logits (all
-        when None): to choose again at a step without running the model takes 4 V bytes. Raises InputError for an empty
-        prompt.
+        when None): to choose again at a step without running the model takes 4 V bytes. `watch` is called with each
+        step and the distribution its token was drawn from (or taken in spite of) whenever a token is chosen there, so
+        that nobody has to compute it again. Raises InputError for an empty prompt.
         """
         if not tokens:
             raise InputError(
                 "there are no tokens to start from", expected="at least one", where="the prompt", todo="Type some text."
             )
         self.model, self.sampler, self.seed, self.chunk = model, sampler, seed, chunk
-        self.keep_logits = keep_logits
+        self.keep_logits, self.watch = keep_logits, watch
         self.prompt = tuple(int(token) for token in tokens)
         self.steps: list[Step] = []
         self.cache = KVCache.empty(
@@ -106,7 +108,7 @@ class Decoder:
             raise
         elapsed = time.perf_counter() - start
         position = before + len(waiting)
-        token = self._draw(logits, position) if force is None else force
+        token, found = self._draw(logits, position, force)
         step = Step(
             index=len(self.steps),
             position=position,
@@ -121,6 +123,7 @@ class Decoder:
         )
         kept = self.keep_logits is None or step.index < self.keep_logits
         self.steps.append(step if kept else replace(step, logits=_LET_GO))
+        self._tell(step, found)
         return step
 
     def choose(self, index: int, token: int | None = None) -> Step:
@@ -132,13 +135,14 @@ class Decoder:
         if not 0 <= index < len(self.steps):
             raise InputError(f"step {index} has not run", expected=f"one of {len(self.steps)}", where="the decoder")
         step, forced = self.steps[index], token is not None
-        if token is None:
-            if not step.logits.size:
-                raise InputError(f"step {index} has let its logits go", where="the decoder", todo="Rewind and step.")
-            token = self._draw(step.logits, step.position)
-        self._check_forced(token)
+        if token is not None:
+            self._check_forced(token)
+        elif not step.logits.size:
+            raise InputError(f"step {index} has let its logits go", where="the decoder", todo="Rewind and step.")
+        chosen, found = self._draw(step.logits, step.position, token)
         self.rewind(index + 1)
-        self.steps[index] = replace(step, token=token, forced=forced)
+        self.steps[index] = replace(step, token=chosen, forced=forced)
+        self._tell(self.steps[index], found)
         return self.steps[index]
 
     def resample(self, sampler: Sampler, seed: int) -> None:
@@ -151,15 +155,29 @@ class Decoder:
         for step in tuple(self.steps):
             if not step.logits.size:
                 return self.rewind(step.index)
-            if step.forced:
-                continue
-            if self._draw(step.logits, step.position) != step.token:
-                self.choose(step.index)
+            token, found = self._draw(step.logits, step.position, step.token if step.forced else None)
+            if token != step.token:
+                self.rewind(step.index + 1)
+                self.steps[step.index] = replace(step, token=token)
+            self._tell(self.steps[step.index], found)
+            if token != step.token:
                 return None
         return None
 
-    def _draw(self, logits: np.ndarray, position: int) -> int:
-        return self.sampler.choose(logits, seed=self.seed, position=position, history=self.tokens[:position])
+    def _draw(self, logits: np.ndarray, position: int, force: int | None) -> tuple[int, Distribution | None]:
+        """The token, and the distribution over the vocabulary if somebody watches and the logits are there."""
+        history = self.tokens[:position]
+        if self.watch is None or not logits.size:
+            drawn = force is None
+            chosen = self.sampler.choose(logits, seed=self.seed, position=position, history=history) if drawn else force
+            assert chosen is not None
+            return chosen, None
+        found = self.sampler.distribution(logits, history)
+        return draw(found.probs, seed=self.seed, position=position) if force is None else force, found
+
+    def _tell(self, step: Step, found: Distribution | None) -> None:
+        if self.watch is not None and found is not None:
+            self.watch(step, found)
 
     def _check_forced(self, token: int) -> None:
         if not 0 <= token < self.model.cfg.vocab_size:

@@ -132,7 +132,8 @@ class Sampler:
         return probs >= np.partition(probs, probs.size - k)[probs.size - k]
 
     def _top_p(self, probs: Probs) -> np.ndarray:
-        order = np.argsort(-probs, kind="stable")
+        likely = _likeliest(probs, self.top_p)
+        order = likely[np.argsort(-probs[likely], kind="stable")]
         before = np.cumsum(probs[order]) - probs[order]
         keep = np.zeros(probs.shape, dtype=bool)
         keep[order[before < self.top_p]] = True
@@ -142,21 +143,32 @@ class Sampler:
         return probs >= self.min_p * probs.max()
 
     def _typical(self, probs: Probs) -> np.ndarray:
-        with np.errstate(divide="ignore"):
-            surprise = -np.log(probs)
-        there = probs > 0
-        entropy = float((probs[there] * surprise[there]).sum())
+        there = np.flatnonzero(probs)
+        some = probs[there]
+        surprise = -np.log(some)
+        entropy = float((some * surprise).sum())
         order = np.argsort(np.abs(surprise - entropy), kind="stable")
-        before = np.cumsum(probs[order]) - probs[order]
+        before = np.cumsum(some[order]) - some[order]
         keep = np.zeros(probs.shape, dtype=bool)
-        keep[order[before < self.typical_p]] = True
-        return keep & there
+        keep[there[order[before < self.typical_p]]] = True
+        return keep
 
     def choose(self, logits: Logits, *, seed: int, position: int, history: Sequence[int] = ()) -> int:
         """The token id at this position: the same for the same logits, seed and position, whatever was drawn before."""
         if self.greedy:
             return int(self.penalised(logits, history).argmax())
         return draw(self.distribution(logits, history).probs, seed=seed, position=position)
+
+
+def _likeliest(probs: Probs, mass: float, most: int = 1024) -> np.ndarray:
+    """Ids of the likeliest tokens, at least so many that they reach `mass`: few, if these suffice, to sort few."""
+    there = np.flatnonzero(probs)
+    if there.size > most:
+        some = probs[there]
+        few = some >= np.partition(some, some.size - most)[some.size - most]
+        if some[few].sum() > mass + 1e-6:
+            return there[few]
+    return there
 
 
 def draw(probs: Probs, *, seed: int, position: int) -> int:

@@ -12,14 +12,24 @@ FIGURE_PX = 620
 
 def sampler_controls() -> tuple[Sampler, int]:
     """The sampler and the seed, as the sliders and the address have them."""
-    link = {"bind": "query-params", "persist_state": "session", "width": 168}
+    link = {"bind": "query-params", "persist_state": "session", "width": 164}
     with st.container(horizontal=True, gap="small"):
+        penalty = st.slider("Repetition penalty, 1 off", 1.0, 2.0, 1.0, 0.05, key="decode_penalty", **link)
         temperature = st.slider("Temperature, 0 greedy", 0.0, 2.0, 0.7, 0.05, key="decode_temperature", **link)
         top_k = st.slider("Top-k, 0 off", 0, 200, 40, key="decode_top_k", **link)
         top_p = st.slider("Top-p, 1 off", 0.05, 1.0, 0.95, 0.05, key="decode_top_p", **link)
         min_p = st.slider("Min-p, 0 off", 0.0, 0.5, 0.0, 0.01, key="decode_min_p", **link)
+        typical = st.slider("Typical, 1 off", 0.05, 1.0, 1.0, 0.05, key="decode_typical", **link)
         seed = st.number_input("Seed", 0, 999_999, 0, key="decode_seed", **link)
-    return Sampler(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p), int(seed)
+    sampler = Sampler(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        typical_p=typical,
+        repetition_penalty=penalty,
+    )
+    return sampler, int(seed)
 
 
 def transport(plan: decoding.Plan, run: decoding.Decoding) -> DeltaGenerator:
@@ -96,8 +106,10 @@ if prompt.ids:
         r"\text{bytes}(S) = 2\, L\, K\, D_h\, b\, S",
     )
     page.prose(
-        "$\\tau$ is the temperature; top-k, top-p and min-p then drop tokens in that order, each from what the one "
-        "before left, renormalised. The draw depends on seed and position alone: a step taken back and made again "
+        "The repetition penalty $r$ lowers the logits of tokens already in the text ($z / r$ where positive, $r z$ "
+        "where negative); $\\tau$ is the temperature; top-k, top-p, min-p and typical then drop tokens in that order, "
+        "each from what the one before left, renormalised. The draw depends on seed and position alone: a step taken "
+        "back and made again "
         "gives the same token, and another sampler or seed chooses again from the logits at hand, without a forward, "
         "up to the first token that comes out differently. $S$ positions are cached in $L$ layers of $K$ KV heads, "
         "$b$ bytes a number."

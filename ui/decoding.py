@@ -18,7 +18,7 @@ import streamlit as st
 from figures.cache import Fill
 from figures.decode import StepView, step_view
 from lmcore.costs import kv_cache_bytes
-from lmcore.sampling import Sampler
+from lmcore.sampling import Distribution, Sampler
 from ui import models, runs, state
 from ui.lru import ByteLRU
 from ui.models import Opened
@@ -83,9 +83,9 @@ class Decoding:
         self.room = min(MAX_STEPS, self.capacity - len(ids) + 1)
         self.itemsize = opened.model.dtype.itemsize
         kept = max(1, min(self.room, LOGIT_BYTES // (4 * cfg.vocab_size)))
-        self.decoder = Decoder(opened.model, ids, Sampler(), capacity=self.capacity, keep_logits=kept)
+        self.decoder = Decoder(opened.model, ids, Sampler(), capacity=self.capacity, keep_logits=kept, watch=self._see)
         self._lock = Lock()
-        self._views: list[tuple[Step, StepView]] = []
+        self._views: dict[int, StepView] = {}
         self._lengths = np.full((cfg.n_layers, cfg.n_kv_heads, self.capacity), np.nan, np.float32)
         self._known = 0
 
@@ -99,7 +99,7 @@ class Decoding:
 
     @property
     def views(self) -> list[StepView]:
-        return [view for _, view in self._views]
+        return [self._views[step.index] for step in self.steps]
 
     def follow(self, plan: Plan, sampler: Sampler, seed: int, *, for_s: float, end: int | None) -> None:
         """Bring the run to the plan, for at most about `for_s` seconds: look at `steps` for how far it is.
@@ -113,12 +113,10 @@ class Decoding:
                 self.decoder.rewind(plan.steps)
             self._choose(plan)
             self._known = min(self._known, self.steps[-1].cache_length if self.steps else 0)
-            self._see()
             begun = time.perf_counter()
             while len(self.steps) < min(plan.steps, self.room):
                 with runs.forwarding():
                     step = self.decoder.step(force=plan.forced.get(len(self.steps)))
-                self._views.append((self.steps[-1], self._view(step)))
                 self._measure()
                 if plan.ahead and step.token == end:
                     plan.to(len(self.steps))
@@ -133,7 +131,6 @@ class Decoding:
         if len(self.steps) < had:
             plan.to(max(1, len(self.steps)))
             plan.stop()
-        self._views = []
 
     def _choose(self, plan: Plan) -> None:
         """The tokens chosen by hand, where the run has others; without a forward if the step's logits are there."""
@@ -146,14 +143,6 @@ class Decoding:
                     self.decoder.rewind(index)
                 return
 
-    def _see(self) -> None:
-        """Views of the steps that have changed; a step without logits has kept the view made when it ran."""
-        views = self._views
-        self._views = [
-            views[index] if index < len(views) and views[index][0] is step else (step, self._view(step))
-            for index, step in enumerate(self.steps)
-        ]
-
     def _measure(self) -> None:
         """The lengths of the keys that are new in the cache."""
         cache = self.decoder.cache
@@ -165,9 +154,9 @@ class Decoding:
                 self._lengths[layer, :, fresh:end] = keys.norm(dim=-1).cpu().numpy()
         self._known = max(self._known, cache.length)
 
-    def _view(self, step: Step) -> StepView:
-        found = self.decoder.sampler.distribution(step.logits, self.decoder.tokens[: step.position])
-        return step_view(
+    def _see(self, step: Step, found: Distribution) -> None:
+        """Keep what the page shows of a step whose token was just chosen; its distribution is let go."""
+        self._views[step.index] = step_view(
             found.raw,
             found.probs,
             token=step.token,

@@ -193,3 +193,24 @@ def test_the_repetition_penalty_sees_the_text_so_far(model: Transformer) -> None
     run(other, 12)
     other.resample(sampler, 0)
     assert [step.token for step in other.steps] == tokens[: len(other.steps)]
+
+
+def test_a_watcher_sees_each_distribution_once_and_it_is_the_samplers(model: Transformer) -> None:
+    seen: list[tuple[int, int, np.ndarray]] = []
+    prompt = tiny_tokens()[0].tolist()
+    decoder = Decoder(
+        model, prompt, SAMPLER, watch=lambda step, found: seen.append((step.index, step.token, found.probs))
+    )
+    plain = Decoder(model, prompt, SAMPLER)
+    assert run(decoder, 5) == run(plain, 5)
+    decoder.choose(3, 50)
+    assert [(index, token) for index, token, _ in seen] == [*((s.index, s.token) for s in plain.steps), (3, 50)]
+    seen.clear()
+    other = Sampler(temperature=1.3, repetition_penalty=1.5)
+    decoder.resample(other, 0)
+    assert [index for index, _, _ in seen] == list(range(len(decoder.steps)))
+    for index, token, probs in seen:
+        step = decoder.steps[index]
+        assert token == step.token
+        expected = other.distribution(step.logits, decoder.tokens[: step.position]).probs
+        np.testing.assert_array_equal(probs, expected)

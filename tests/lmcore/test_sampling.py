@@ -116,3 +116,16 @@ def test_nonsense_is_refused_by_name(bad: dict[str, float]) -> None:
 def test_logits_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(InputError, match="NaN"):
         Sampler().distribution(np.array([0.0, np.nan], dtype=np.float32))
+
+
+def test_filters_that_sort_only_the_likeliest_keep_what_a_full_sort_keeps() -> None:
+    from lmcore.sampling import softmax
+
+    rng = np.random.default_rng(3)
+    for scale, top_p in ((0.01, 0.9), (3.0, 0.9), (3.0, 0.999), (6.0, 0.5)):
+        probs = softmax((scale * rng.normal(size=4096)).astype(np.float32))
+        order = np.argsort(-probs, kind="stable")
+        kept = order[np.cumsum(probs[order]) - probs[order] < top_p]
+        found = Sampler(top_p=top_p).distribution(np.log(probs).astype(np.float32)).probs
+        assert abs(len(np.flatnonzero(found)) - len(kept)) <= 1
+        assert set(np.flatnonzero(found)[:5]) <= set(kept)

@@ -206,3 +206,26 @@ def test_a_model_without_a_tokenizer_decodes_ids(tmp_path: Path, loaded: Loaded)
     meta, _ = payload(at, "decode")
     assert meta["prompt"] == [[["text", "1"]], [["text", "15"]], [["text", "27"]]]
     assert "".join(step["text"] for step in meta["steps"]).split() == [str(token) for token in tokens(at)]
+
+
+def test_every_filter_stands_in_its_order_and_a_change_computes_each_step_once(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = {"penalty": "1.3", "temperature": "1.2", "top_k": "60", "top_p": "0.9", "min_p": "0.01", "typical": "0.8"}
+    at = press(decode(prompt="abc abc", **{f"decode_{name}": value for name, value in link.items()}), "step", "step")
+    sampler = Sampler(temperature=1.2, top_k=60, top_p=0.9, min_p=0.01, typical_p=0.8, repetition_penalty=1.3)
+    expected = straight(loaded, "abc abc", 3, sampler=sampler)
+    meta, (ids, _, after) = payload(at, "decode")
+    assert tokens(at) == [step.token for step in expected.steps]
+    names = ["repetition penalty", "temperature", "top-k", "top-p", "min-p", "typical"]
+    for row, step in enumerate(expected.steps):
+        found = sampler.distribution(step.logits, expected.tokens[: step.position])
+        assert [stage[0] for stage in meta["steps"][row]["stages"]] == names
+        listed = ids[row][ids[row] >= 0]
+        np.testing.assert_allclose(after[row][: listed.size], found.probs[listed], atol=2e-4)
+    made, plain = [], Sampler.distribution
+    monkeypatch.setattr(
+        Sampler, "distribution", lambda self, logits, history=(): made.append(1) or plain(self, logits, history)
+    )
+    at.slider(key="decode_typical").set_value(1.0).run()
+    assert len(made) == len(tokens(at))
