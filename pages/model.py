@@ -38,10 +38,9 @@ def upload() -> None:
         return
     from lmcore.checkpoint.staging import stage_upload
 
-    st.session_state["_uploaded_files"] = chosen
-    st.session_state["_uploaded"] = ""
     with guard.guard():
         st.session_state["_uploaded"] = str(stage_upload([(file.name, file) for file in files]))
+        st.session_state["_uploaded_files"] = chosen
 
 
 def described(opened: models.Opened) -> None:
@@ -149,6 +148,9 @@ def main() -> None:
         head(models.name_of(state.choice()))
     if state.choice().label == state.UPLOAD:
         upload()
+        if not state.choice().source:
+            page.prose("No file is here yet. What is uploaded stays in the cache of the server.")
+            return
     opened = models.current(height=320, config_only=True)
     with slot.container():
         head(opened.name)

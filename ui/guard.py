@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from lmcore.errors import LmcoreError, NotInModel
+from lmcore.errors import Cancelled, LmcoreError, NotInModel
 from ui.markdown import plain
 
 MODEL_PAGE = "pages/model.py"
@@ -34,7 +34,10 @@ def message(error: LmcoreError) -> str:
 
 
 def show(error: LmcoreError) -> None:
-    """Show an error of lmcore in place of a figure; that the model lacks a thing is no error."""
+    """Show an error of lmcore in place of a figure; that the model lacks a thing, or that the user stopped, is none."""
+    if isinstance(error, Cancelled):
+        st.info(message(error))
+        return
     if isinstance(error, NotInModel):
         st.info(message(error))
         st.page_link(MODEL_PAGE, label="Choose another model", width="content")

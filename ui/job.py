@@ -34,7 +34,7 @@ class Job(Generic[V]):
         abandoned_after_s: float | None = None,
     ) -> None:
         self._lock, self._done = Lock(), Event()
-        self._watchers, self._last_watched = 0, monotonic()
+        self._watchers, self._last_watched, self._given_up = 0, monotonic(), False
         self._patience_s = ABANDONED_AFTER_S if abandoned_after_s is None else abandoned_after_s
         self._line = ""
         self._value: V | None = None
@@ -53,7 +53,8 @@ class Job(Generic[V]):
     def _say(self, line: str) -> bool:
         self._line = line
         with self._lock:
-            return self._watchers > 0 or monotonic() - self._last_watched < self._patience_s
+            abandoned = self._given_up or monotonic() - self._last_watched >= self._patience_s
+            return self._watchers > 0 or not abandoned
 
     def wait(self, show: Callable[[str], object]) -> V:
         """The result; `show` gets the line meanwhile, several times a second, and may raise, which leaves the work
@@ -95,5 +96,4 @@ class Job(Generic[V]):
 
     def give_up(self) -> None:
         """Whoever calls this wants the work no more: it ends at its next line unless others wait for it."""
-        with self._lock:
-            self._last_watched = float("-inf")
+        self._given_up = True

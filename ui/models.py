@@ -131,6 +131,11 @@ def current(*, height: int = 320, config_only: bool = False) -> Opened:
     return opened
 
 
+def settled() -> bool:
+    """Whether the model that the sidebar asks for is the one in use, or the first that this session asks for."""
+    return st.session_state.get("_model_in_use") in (None, state.choice())
+
+
 def in_memory() -> Opened | None:
     """The model of the sidebar if it is open already; never opens one."""
     return _peek(st.session_state.get("_model_in_use") or state.choice())

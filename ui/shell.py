@@ -40,11 +40,12 @@ def main() -> None:
             state.warn_of_link()
         with st.sidebar:
             notes = _Notes(state.controls(), st.empty())
-        told = notes.tell()
+        settled = models.settled()
+        told = notes.tell(choices=settled)
         with guard():
             page.run()
-        if models.in_memory() is not told:
-            notes.tell()
+        if models.in_memory() is not told or not settled:
+            notes.tell(choices=told is None or not settled)
 
 
 def ensure() -> None:
@@ -86,18 +87,19 @@ class _Notes(NamedTuple):
     under_prompt: DeltaGenerator
     at_the_end: DeltaGenerator
 
-    def tell(self) -> models.Opened | None:
-        """Of the model in use: the load report in a sentence, the comparison, the prompt. Returns that model."""
+    def tell(self, *, choices: bool) -> models.Opened | None:
+        """Of the model in use: the load report in a sentence, the comparison, the prompt. Returns that model.
+
+        With `choices` what may be chosen for the prompt of this model is drawn, too: once in a run.
+        """
         opened = models.in_memory()
         if opened is None:
             return None
         with self.at_the_end.container():
             lines = [_loaded(opened), proofs.sentence(opened)]
             st.markdown(f":small[:gray[{plain(' '.join(line for line in lines if line))}]]")
-        # The checkbox comes once a run: not before the model that the sidebar asks for is the one in use.
-        asked = st.session_state.get("_model_in_use") == state.choice()
         with self.under_prompt.container(gap="xsmall"), guard():
-            if asked and runs.has_chat(opened):
+            if choices and runs.has_chat(opened):
                 st.checkbox("as a chat message", key="chat", bind="query-params")
             for line in runs.remarks(opened):
                 st.markdown(f":small[:gray[{line}]]")

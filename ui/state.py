@@ -123,7 +123,7 @@ def controls() -> DeltaGenerator:
     elif label == HUB:
         st.text_input("Hub id", key="hub", placeholder="owner/name", max_chars=MAX_PATH_CHARS, **link)
     elif label == UPLOAD:
-        st.page_link("pages/model.py", label="Choose the files on the Model page")
+        st.page_link("pages/model.py", label="Choose the files")
     elif label == CONFIG and st.selectbox("Config", (PASTED, *CONFIGS), 1, key="config", **link) == PASTED:
         hint = "the text of a config.json"
         st.text_area("config.json", key="json", placeholder=hint, height=116, max_chars=MAX_JSON_CHARS, **link)

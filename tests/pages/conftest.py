@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.lmcore.tiny import hf_llama
@@ -13,3 +15,11 @@ def bare_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("bare")
     hf_llama("gqa").save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder of the test's own."""
+    path = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("GLASSBOX_CACHE", str(path))
+    return path
