@@ -8,7 +8,7 @@ from figures.format import fixed, group
 from figures.tokens import flat
 from figures.twins import tile, tiles_payload
 from lmcore.config import ModelConfig
-from ui import components, guard, heads, masks_view, models, page, runs, shell, vocabulary
+from ui import breaks_view, components, guard, heads, masks_view, models, page, runs, shell, stages_view, vocabulary
 from ui.markdown import plain
 
 MAP_PX = 760
@@ -149,6 +149,8 @@ if prompt.ids:
     with page.tools():
         start = seen.summary.start
         page.source("lmcore.attention.attend", snippet(opened, prompt, start.layer, start.head), key="attention_source")
+    stages_view.section(opened, prompt)
     masks_view.section(opened, prompt)
+    breaks_view.section(opened, prompt)
 else:
     page.empty_prompt()
