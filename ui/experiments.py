@@ -152,3 +152,39 @@ def _scores(raw: np.ndarray, allowed: np.ndarray) -> tuple[float, float]:
         if np.isnan(largest):
             return np.nan, np.nan
     return largest, float(np.mean(variances))
+
+
+def offset_spread(
+    opened: Opened, ids: tuple[int, ...], *, offset: int = 3, places: int = 64
+) -> dict[str, float] | None:
+    """How far q_(p + offset) . k_p moves as p goes from 0 to `places`, over |q||k|, by the pairing of q and of k.
+
+    One q and one k of the first layer that turns them, unturned: only their positions change. "half-split" and
+    "interleaved": both paired so; "mixed": k alone interleaved. None for latent attention, whose heads turn in part.
+    """
+    import torch
+
+    from lmcore.rope import rope_table, rotate, rotate_interleaved
+    from lmcore.specs import GroupedQuery
+
+    cfg = opened.config
+    layer = next((layer for layer in range(cfg.n_layers) if cfg.rope_of(layer) is not None), None)
+    if layer is None or not isinstance(cfg.attention, GroupedQuery):
+        return None
+    rope = cfg.rope_of(layer)
+    assert rope is not None
+    run = runs.run(opened, ids[:MAX_TOKENS], "q", "k", layers=(layer,), logits_to_keep=1)
+    q, k = (torch.from_numpy(run[name][0][0, -1].copy())[None, None, None].double() for name in ("q", "k"))
+    at = torch.arange(places + offset)
+    cos, sin = rope_table(rope, at, places + offset)
+    q, k = q.expand(1, 1, places, -1), k.expand(1, 1, places, -1)
+    out = {}
+    for name, turn_q, turn_k in (
+        ("half-split", rotate, rotate),
+        ("interleaved", rotate_interleaved, rotate_interleaved),
+        ("mixed", rotate, rotate_interleaved),
+    ):
+        products = (turn_q(q, cos[offset:], sin[offset:]) * turn_k(k, cos[:places], sin[:places])).sum(-1)
+        length = q[0, 0, 0].norm() * k[0, 0, 0].norm()
+        out[name] = float((products.max() - products.min()) / length)
+    return out
