@@ -24,6 +24,7 @@ from ui.lru import ByteLRU
 from ui.models import Opened
 
 if TYPE_CHECKING:
+    from lmcore.cache import KVCache
     from lmcore.decode import Step
 
 MAX_STEPS = 128
@@ -170,6 +171,14 @@ class Decoding:
     def lengths(self) -> np.ndarray:
         """(L, K, S) float32, the length of each key that the cache has held."""
         return self._lengths[:, :, : self.steps[-1].cache_length if self.steps else 0]
+
+    def cache_before(self, position: int) -> KVCache:
+        """A copy of the cache that waits for the token before `position`, or for the whole text where a windowed layer
+        has evicted what that token reads."""
+        with self._lock:
+            cache = self.decoder.cache.fork()
+        cache.truncate(position - 1 if cache.can_truncate(position - 1) else 0)
+        return cache
 
     def fills(self) -> list[Fill]:
         """The cache after each forward: positions, and bytes by formula and in the cache."""

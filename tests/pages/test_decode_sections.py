@@ -1,0 +1,87 @@
+"""The sections below the run: each number is lmcore's own, made here a second time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from figures.payload import unpack
+from lmcore.checkpoint import Loaded
+from lmcore.costs import forward_flops
+from tests.pages.test_decode import decode, loaded, press, straight, tokens  # noqa: F401
+from ui import replays, uncached_view
+
+
+def mounted(at: AppTest, key: str, name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The payload of the component `name` that is mounted under `key`."""
+    [found] = [
+        element
+        for element in at.get("bidi_component")
+        if element.proto.component_name.endswith(f"glassbox_{name}") and f"-{key}" in element.proto.id
+    ]
+    return unpack(found.proto.bytes)
+
+
+def asks(monkeypatch: pytest.MonkeyPatch, key: str, name: str) -> None:
+    """The button of a tile is pressed at the next run: AppTest cannot click inside a component."""
+    from ui import components
+
+    plain, left = components.sent, [name]
+    monkeypatch.setattr(
+        components,
+        "sent",
+        lambda at, what, default=None: left.pop() if at == key and left else plain(at, what, default),
+    )
+
+
+def test_a_step_equals_the_forward_of_the_whole_text(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    at = press(decode(prompt="abcdef", decode_steps="6"))
+    while len(tokens(at)) < 6:
+        at.run()
+    before, _ = mounted(at, "decode_uncached", "twins")
+    assert before["tiles"][0]["state"] == "missing"
+    asks(monkeypatch, "decode_uncached", uncached_view.NAME)
+    at.run()
+    assert not at.exception
+    meta, _ = mounted(at, "decode_uncached", "twins")
+    expected = straight(loaded, "abcdef", 6)
+    differences = []
+    for step in expected.steps[1:]:
+        ids = torch.tensor([expected.tokens[: step.position]])
+        full = loaded.model(ids).logits[0, -1].float().numpy()
+        differences.append(float(np.abs(full - step.logits).max()))
+    assert max(differences) < 1e-3
+    logits, cached, full = meta["tiles"]
+    assert logits["state"] == "equal" or logits["reason"] == "float32 rounding"
+    position = expected.steps[-1].position
+    for tile, given in ((cached, {"tokens": 1, "cached": position - 1}), (full, {"tokens": position})):
+        flops = sum(forward_flops(loaded.model.cfg, **given, logits=1).values())
+        assert tile["state"] == "equal"
+        assert tile["calculated"].replace("\u2006", "") == str(flops)
+    assert len(at.get("plotly_chart")) == 2
+
+
+def test_nothing_is_compared_before_a_step() -> None:
+    at = decode(prompt="abc")
+    assert any("there is nothing to compare yet" in element.value for element in at.markdown)
+
+
+def test_a_long_text_is_compared_at_few_steps_the_newest_among_them() -> None:
+    class Step:
+        def __init__(self, position: int) -> None:
+            self.position, self.logits = position, np.ones(1)
+
+    def places(first: int, count: int) -> list[int]:
+        run = SimpleNamespace(steps=[Step(first + index) for index in range(count)])
+        return [step.position for step in replays.compared(run)]  # type: ignore[arg-type]
+
+    assert places(500, 40)[-1] == 539
+    assert 1 < len(places(500, 40)) <= replays.TOKENS // 539
+    assert places(10, 3) == [11, 12]
+    assert places(10, 1) == []
+    assert len(places(10, 120)) == replays.MOST
