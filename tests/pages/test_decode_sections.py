@@ -13,8 +13,9 @@ from streamlit.testing.v1 import AppTest
 from figures.payload import unpack
 from lmcore.checkpoint import Loaded
 from lmcore.costs import forward_flops
+from lmcore.trace import Capture
 from tests.pages.test_decode import decode, loaded, press, straight, tokens  # noqa: F401
-from ui import replays, uncached_view
+from ui import replays, state, uncached_view
 
 
 def mounted(at: AppTest, key: str, name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -85,3 +86,35 @@ def test_a_long_text_is_compared_at_few_steps_the_newest_among_them() -> None:
     assert places(10, 3) == [11, 12]
     assert places(10, 1) == []
     assert len(places(10, 120)) == replays.MOST
+
+
+@pytest.mark.parametrize("step", [0, 2, 3])
+def test_the_lens_is_the_head_on_every_layer_and_ends_in_the_output(loaded: Loaded, step: int) -> None:  # noqa: F811
+    at = press(decode(prompt="abcdef", decode_steps="4", **({"step": str(step)} if step < 3 else {})))
+    while len(tokens(at)) < 4:
+        at.run()
+    meta, (ids, probs, chosen, ranks) = mounted(at, "decode_lens", "lens")
+    made = straight(loaded, "abcdef", 4)
+    token = made.steps[step].token
+    assert meta["token"] == token
+    text = torch.tensor([made.tokens[: made.steps[step].position]])
+    trace = loaded.model(text, capture=Capture.of("resid_post")).trace
+    assert trace is not None
+    for layer, stages in trace.layers.items():
+        row = loaded.model.unembed(stages["resid_post"][:, -1:])[0, 0].double().softmax(-1).numpy()
+        np.testing.assert_allclose(probs[layer], np.sort(row)[::-1][: probs.shape[1]], atol=1e-4)
+        np.testing.assert_allclose(row[ids[layer]], probs[layer], atol=1e-4)
+        assert chosen[layer] == pytest.approx(row[token], abs=1e-4)
+        assert abs(ranks[layer] - 1 - (row > row[token] + 1e-6).sum()) <= 1
+    [tile] = mounted(at, "decode_lens_tile", "twins")[0]["tiles"]
+    assert tile["state"] == "equal" or tile["reason"] == "float32 rounding"
+    output = made.steps[step].logits.astype(np.float64)
+    output = np.exp(output - output.max())
+    assert float(tile["measured"].split()[0]) == pytest.approx(output[token] / output.sum(), abs=1e-4)
+
+
+def test_a_model_without_a_tokenizer_and_a_single_token_have_every_section(bare_folder: str) -> None:
+    at = press(decode(model=state.TYPED, path=bare_folder, prompt="7"), "step")
+    meta, (ids, *_) = mounted(at, "decode_lens", "lens")
+    assert meta["vocabulary"][str(ids[0, 0])] == [["text", str(ids[0, 0])]]
+    assert mounted(at, "decode_uncached", "twins")[0]["tiles"]
