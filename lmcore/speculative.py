@@ -42,9 +42,16 @@ class Checked(NamedTuple):
     accepted: bool
 
 
+def expected_tokens(acceptance: float, drafts: int) -> float:
+    """`(1 - a^(n+1)) / (1 - a)`: tokens a pass gives in the mean when each of n drafts stays with probability a,
+    whatever came before it (Leviathan et al. 2023, eq. 1)."""
+    return float(sum(acceptance**i for i in range(drafts + 1)))
+
+
 class Round(NamedTuple):
     """One pass of the target: the drafts it read, those kept, and the token it chose itself (`replaced` a rejected one,
-    or a bonus after all were kept). `tokens` is what the text grew by.
+    or a bonus after all were kept). `tokens` is what the text grew by; `proposed` holds every draft, those after a
+    rejection, which nobody looked at, as well.
     """
 
     drafts: tuple[Checked, ...]
@@ -52,6 +59,7 @@ class Round(NamedTuple):
     replaced: bool
     draft_s: float
     target_s: float
+    proposed: tuple[int, ...] = ()
 
     @property
     def accepted(self) -> int:
@@ -203,7 +211,8 @@ class SpeculativeDecoder:
         self.tokens += [*kept, token]
         back = len(self.tokens) - 1
         self.cache.truncate(back if self.cache.can_truncate(back) else 0)
-        done = Round(tuple(checked), token, len(kept) < len(checked), drafted - start, time.perf_counter() - drafted)
+        proposed, target_s = tuple(proposal.token for proposal in proposals), time.perf_counter() - drafted
+        done = Round(tuple(checked), token, len(kept) < len(checked), drafted - start, target_s, proposed)
         self.rounds.append(done)
         return done
 
@@ -215,6 +224,12 @@ class SpeculativeDecoder:
         logits = self.model(batch, cache=self.cache, logits_to_keep=count).logits[0].float().cpu().numpy()
         before = len(self.tokens)
         return [self.sampler.distribution(row, text[: before + i]).probs for i, row in enumerate(logits)]
+
+    @property
+    def acceptance(self) -> float:
+        """The share of the drafts looked at that stayed; NaN where there was none."""
+        looked_at = sum(len(done.drafts) for done in self.rounds)
+        return sum(done.accepted for done in self.rounds) / looked_at if looked_at else float("nan")
 
     @property
     def tokens_per_pass(self) -> float:

@@ -4,7 +4,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from lmcore.sampling import Sampler
-from ui import decode_view, decoding, lens_view, models, page, runs, shell, uncached_view
+from ui import decode_view, decoding, lens_view, models, page, runs, shell, speculative_view, uncached_view
 
 CATCH_UP_S, LEAP = 0.1, 16
 FIGURE_PX = 620
@@ -118,5 +118,6 @@ if prompt.ids:
         page.source("lmcore.decode.Decoder.step", snippet(opened, prompt, plan, sampler, seed), key="decode_source")
     lens_view.section(opened, prompt)
     uncached_view.section(opened, prompt)
+    speculative_view.section(opened, prompt, sampler, seed)
 else:
     page.empty_prompt()

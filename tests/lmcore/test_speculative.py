@@ -17,6 +17,7 @@ from lmcore.speculative import (
     Proposal,
     SpeculativeDecoder,
     check,
+    expected_tokens,
     residual,
     settle,
 )
@@ -139,3 +140,23 @@ def test_nonsense_is_refused(model: Transformer) -> None:
         SpeculativeDecoder(model, [], Sampler(), PromptLookup(96))
     with pytest.raises(InputError, match="0 drafted"):
         SpeculativeDecoder(model, [1], Sampler(), PromptLookup(96), most=0)
+
+
+def test_a_round_names_every_draft_and_the_shares_follow_from_the_rounds() -> None:
+    model, sampler = ours(hf_llama("gqa")), Sampler(temperature=20.0)
+    draft = ModelDraft(model, sampler, 3, depth=1)
+    decoder = SpeculativeDecoder(model, tiny_tokens()[0].tolist(), sampler, draft, 3, most=4)
+    for _ in range(6):
+        done = decoder.round()
+        assert len(done.proposed) == 4
+        assert done.proposed[: len(done.drafts)] == tuple(seen.token for seen in done.drafts)
+    kept, seen = sum(d.accepted for d in decoder.rounds), sum(len(d.drafts) for d in decoder.rounds)
+    assert 0 < kept < seen
+    assert decoder.acceptance == kept / seen
+
+
+def test_expected_tokens_are_those_of_independent_drafts() -> None:
+    """All outcomes of n drafts that each stay with probability a, counted out."""
+    for a, n in ((0.7, 3), (0.2, 5), (1.0, 4), (0.0, 2), (0.5, 0)):
+        mean = sum(a**kept * (1 - a if kept < n else 1) * (kept + 1) for kept in range(n + 1))
+        assert expected_tokens(a, n) == pytest.approx(mean)

@@ -13,9 +13,11 @@ from streamlit.testing.v1 import AppTest
 from figures.payload import unpack
 from lmcore.checkpoint import Loaded
 from lmcore.costs import forward_flops
+from lmcore.sampling import Sampler
+from lmcore.speculative import ModelDraft, PromptLookup, SpeculativeDecoder
 from lmcore.trace import Capture
 from tests.pages.test_decode import decode, loaded, press, straight, tokens  # noqa: F401
-from ui import replays, state, uncached_view
+from ui import replays, speculating, state, uncached_view
 
 
 def mounted(at: AppTest, key: str, name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -118,3 +120,34 @@ def test_a_model_without_a_tokenizer_and_a_single_token_have_every_section(bare_
     meta, (ids, *_) = mounted(at, "decode_lens", "lens")
     assert meta["vocabulary"][str(ids[0, 0])] == [["text", str(ids[0, 0])]]
     assert mounted(at, "decode_uncached", "twins")[0]["tiles"]
+
+
+@pytest.mark.parametrize("kind", [speculating.LOOKUP, speculating.LAYERS])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_speculative_decoding_is_lmcores_and_greedy_equals_plain(loaded: Loaded, kind: str, temperature: float) -> None:  # noqa: F811
+    assert loaded.tokenizer is not None
+    link = {"decode_temperature": str(temperature), "decode_draft": kind, "decode_drafts": "3", "decode_depth": "2"}
+    at = decode(prompt="abcabcabc", decode_seed="4", **link)
+    at.button(key="decode_speculate").click().run()
+    assert not at.exception
+    meta, (numbers,) = mounted(at, "decode_speculative", "speculative")
+    sampler = Sampler(temperature=temperature, top_k=40, top_p=0.95)
+    ids = loaded.tokenizer.encode("abcabcabc")
+    vocabulary = loaded.model.cfg.vocab_size
+    draft = PromptLookup(vocabulary) if kind == speculating.LOOKUP else ModelDraft(loaded.model, sampler, 4, depth=2)
+    made = SpeculativeDecoder(loaded.model, ids, sampler, draft, 4, most=3)
+    while len(made.tokens) - len(ids) < 24:
+        made.round()
+    assert [r["drafts"] for r in meta["rounds"]] == [list(done.proposed) for done in made.rounds]
+    assert [(r["kept"], r["token"]) for r in meta["rounds"]] == [(done.accepted, done.token) for done in made.rounds]
+    checks = [(c.p, c.q, c.uniform) for done in made.rounds for c in done.drafts]
+    np.testing.assert_allclose(numbers, np.reshape(checks, (-1, 3)), atol=1e-4)
+    per_pass, same = mounted(at, "decode_speculative_tiles", "twins")[0]["tiles"]
+    assert float(per_pass["measured"]) == pytest.approx(made.tokens_per_pass, rel=1e-4)
+    assert same["state"] == ("equal" if temperature == 0 else "impossible")
+
+
+def test_no_room_for_drafts_is_said(bare_folder: str) -> None:
+    """The trained limit is 128 there."""
+    at = decode(model=state.TYPED, path=bare_folder, prompt=" ".join(["7"] * 127))
+    assert any("no room for drafts" in element.value for element in at.markdown)

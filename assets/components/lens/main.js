@@ -7,7 +7,7 @@ export default function ({ data, parentElement }) {
   const rows = meta.layers.map((name, row) => {
     const cells = Array.from({ length: top }, (_, k) => {
       const token = ids.data[row * top + k];
-      return lensCell(meta.vocabulary[token], probs.data[row * top + k], token === meta.token);
+      return lensCell(meta.vocabulary[token], probs.data[row * top + k], token === meta.token, k > 1);
     });
     return lensRow(name, cells, chosen.data[row], ranks.data[row]);
   });
@@ -17,13 +17,13 @@ export default function ({ data, parentElement }) {
     lensHead(meta, top),
     rows,
   );
-  parentElement.querySelector(".gb").replaceChildren(element("div", { class: "lens-scroll", tabindex: 0, role: "group", "aria-label": "logit lens, scrolls sideways" }, table));
+  parentElement.querySelector(".gb").replaceChildren(table);
 }
 
 function lensHead(meta, top) {
   const names = ["layer", "likeliest", ...Array(top - 1).fill(""), null, "rank"];
   const token = element("span", { role: "columnheader", class: "number" }, "p of ", tokenText(meta.vocabulary[meta.token]));
-  const cells = names.map((name, k) => (name === null ? token : element("span", { role: "columnheader", class: k > top ? "number" : null }, name)));
+  const cells = names.map((name, k) => (name === null ? token : element("span", { role: "columnheader", class: k > top ? "number" : k > 2 ? "far" : null }, name)));
   return element("div", { class: "lens-row lens-head", role: "row" }, cells);
 }
 
@@ -44,10 +44,10 @@ function lensRow(name, cells, probability, rank) {
   );
 }
 
-function lensCell(parts, probability, chosen) {
+function lensCell(parts, probability, chosen, far) {
   return element(
     "span",
-    { role: "cell", class: chosen ? "cell chosen" : "cell", title: `${flatToken(parts)}: probability ${decimals(probability, 4)}` },
+    { role: "cell", class: `cell${chosen ? " chosen" : ""}${far ? " far" : ""}`, title: `${flatToken(parts)}: probability ${decimals(probability, 4)}` },
     element("span", { class: "name" }, tokenText(parts)),
     element("span", { class: "number" }, probability >= 0.0095 ? probability.toFixed(2) : "< 0.01"),
     element("i", { class: "bar", style: `width:${100 * probability}%`, "aria-hidden": "true" }),
