@@ -8,7 +8,20 @@ from figures.format import fixed, group
 from figures.tokens import flat
 from figures.twins import tile, tiles_payload
 from lmcore.config import ModelConfig
-from ui import breaks_view, components, guard, heads, masks_view, models, page, runs, shell, stages_view, vocabulary
+from ui import (
+    breaks_view,
+    components,
+    effects_view,
+    guard,
+    heads,
+    masks_view,
+    models,
+    page,
+    runs,
+    shell,
+    stages_view,
+    vocabulary,
+)
 from ui.markdown import plain
 
 MAP_PX = 760
@@ -152,5 +165,6 @@ if prompt.ids:
     stages_view.section(opened, prompt)
     masks_view.section(opened, prompt)
     breaks_view.section(opened, prompt)
+    effects_view.section(opened, prompt)
 else:
     page.empty_prompt()
