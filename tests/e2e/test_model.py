@@ -85,7 +85,7 @@ def test_cancelled_load_goes_back_to_the_model_that_was_there(open_page: OpenPag
     begun = time.monotonic()
     settle(page)
     assert time.monotonic() - begun < 5
-    expect(page.get_by_test_id("stSidebar").get_by_text("GPT-2", exact=True)).to_be_visible()
+    expect(page.get_by_test_id("stSidebar").get_by_label("Config", exact=True)).to_have_value("GPT-2")
     expect(page.get_by_text("12 query heads on 12 KV heads of 64 dims")).to_be_visible()
 
 
