@@ -60,7 +60,8 @@ function buildPage(host) {
   };
   nodes.save.append(saveButtons(page));
   page.load = (payload, data) => load(page, payload, data);
-  page.stop = onWidth(root, () => page.field && draw(page));
+  const stops = [onWidth(root, () => page.field && draw(page)), ...["layer", "head", "query", "key"].map((name) => onView(name, (value) => follow(page, name, Number(value))))];
+  page.stop = () => stops.forEach((stop) => stop());
   listen(page);
   return page;
 }
@@ -124,6 +125,15 @@ function change(page, difference) {
   const { grid, scale, zoom, ...cell } = page.view;
   draw(page);
   viewToUrl({ ...cell, grid: grid === "maps" ? null : grid, scale: scale === "raw" ? null : scale, zoom: zoom || null }, () => askIfAbsent(page));
+}
+
+// Another component of the page moved the view; it has told the address.
+function follow(page, name, value) {
+  if (!page.field || page.view[name] === value) return;
+  page.view = validView(page.field, { ...page.view, [name]: value });
+  window.cancelAnimationFrame(page.frame);
+  page.frame = window.requestAnimationFrame(() => page.field && draw(page));
+  askIfAbsent(page);
 }
 
 // Asks Python for the selected head's exact weights, once: what it does not send is not asked for again and again.

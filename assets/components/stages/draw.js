@@ -58,7 +58,7 @@ function drawGroup(page, stage) {
   const width = Math.floor((room.main - (abreast - 1) * PANEL_GAP) / abreast);
   const keys = field.byKey.rot_k ? "rot_k" : "k";
   const own = stage.shared ? [] : Array.from({ length: field.meta.heads }, (_, head) => ({ key: stage.key, head, name: `head ${field.meta.first_head + head}` }));
-  const shared = [keys, "v"].map((key) => ({ key, head: 0, name: `${field.byKey[key].title}, shared` }));
+  const shared = [keys, "v"].map((key) => ({ key, head: 0, name: `${field.byKey[key].title}, shared, ±${signedText(field.byKey[key].limit)}` }));
   const alone = stage.shared && !["k", "rot_k", "v"].includes(stage.key) ? [{ key: stage.key, head: 0, name: stage.title }] : [];
   const total = { beyond: 0, broken: 0 };
   const panel = ({ key, head, name }) => {
@@ -118,6 +118,7 @@ function drawControls({ field, nodes, view }) {
     const on = button.dataset.stage === view.stage;
     button.setAttribute("aria-pressed", on);
     button.tabIndex = on ? 0 : -1;
+    if (on && (button.offsetLeft < nodes.stages.scrollLeft || button.offsetLeft + button.offsetWidth > nodes.stages.scrollLeft + nodes.stages.clientWidth)) nodes.stages.scrollLeft = button.offsetLeft - nodes.stages.clientWidth / 3;
   }
   nodes.previous.disabled = index === 0;
   nodes.next.disabled = index === field.stages.length - 1;

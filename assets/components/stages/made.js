@@ -112,7 +112,7 @@ MAKERS.z = (page, row, column) => {
   return [productTable(["key", "weight", "v", "product"], terms, name, count, sum, field.at("z", head, row, column), cut)];
 };
 
-MAKERS.write = ({ field, head }, row) => [field.meta.block > 1 ? "" : line("length of what is written", lengthOf(field, "write", head, row)), element("p", { class: "note" }, `A row of z through W_O: ${field.columns("z")} numbers become ${groupDigits(field.meta.d_model)}.`)];
+MAKERS.write = ({ field, head }, row) => [field.meta.block > 1 ? "" : line("length of what is written", lengthOf(field, "write", head, row)), element("p", { class: "note" }, `A row of z through the output projection: ${field.columns("z")} numbers become ${groupDigits(field.meta.d_model)}.`)];
 
 MAKERS.attn_out = (page, row, column) => {
   const { field, head } = page;

@@ -29,7 +29,7 @@ function buildPage(host) {
     group: element("div", { class: "group" }),
     title: element("h3", {}),
     shape: element("span", { class: "note shape" }),
-    formula: element("span", { class: "formula" }),
+    formula: element("div", { class: "formula" }),
     hover: element("span", { class: "note hover" }),
     matrix: element("canvas", { class: "matrix", tabindex: 0, role: "application", "aria-roledescription": "matrix" }),
     bar: element("canvas", { class: "bar", role: "img" }),
@@ -43,7 +43,7 @@ function buildPage(host) {
   nodes.stepper = element("div", { class: "stepper" }, element("div", { class: "steps" }, nodes.previous, nodes.play, nodes.next), nodes.stages);
   nodes.box = element("div", { class: "matrix-box" }, nodes.matrix, nodes.bar);
   nodes.main = element("div", { class: "main" },
-    element("div", { class: "title" }, nodes.title, nodes.shape, nodes.formula), nodes.hover, nodes.box, nodes.panels, nodes.notes);
+    element("div", { class: "title" }, nodes.title, nodes.shape), nodes.formula, nodes.hover, nodes.panels, nodes.box, nodes.notes);
   const labelled = (text, node) => element("label", {}, element("span", { class: "caption" }, text), node);
   const root = element("div", { class: "stages" },
     element("div", { class: "choose" }, labelled("Layer", nodes.layer), labelled("Head", nodes.head), nodes.group),

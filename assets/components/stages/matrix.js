@@ -26,7 +26,8 @@ function matrixLayout(field, key, room, { narrow, bare, measure }) {
   const wide = Math.max(space, field.byKey[key]?.columns === "key" ? height * columns : 0);
   const block = Math.max(1, Math.ceil(columns / (wide * ratio)));
   const cells = Math.ceil(columns / block);
-  const width = Math.max(1, Math.floor(Math.min(height, wide / cells) * ratio)) / ratio;
+  const fitting = Math.min(height, wide / cells) * ratio; // device pixels; whole ones, unless that would leave much room empty
+  const width = (Math.floor(fitting) >= 0.8 * fitting ? Math.floor(fitting) : fitting) / ratio;
   return { left, top, right, font, long, block, cells, cellWidth: width, cellHeight: height, side: width * cells, tall: height * field.rows, space,
     width: Math.max(left + width * cells + right, bare ? 0 : Math.min(room, left + 236)), height: top + height * field.rows + (bare ? 2 : 6) };
 }
@@ -87,7 +88,7 @@ function drawMatrix(canvas, field, key, head, layout, ramps, colours) {
     const small = new OffscreenCanvas(cells, field.rows);
     small.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingEnabled = false;
-    context.drawImage(small, left, top, layout.side, layout.tall);
+    context.drawImage(small, left, top, Math.round(layout.side), layout.tall);
   }
   return { context, beyond, broken };
 }
