@@ -15,6 +15,8 @@ from jaxtyping import Float64
 from lmcore.errors import ConfigError
 from lmcore.specs import Rope
 
+# Heads have a few hundred dims: a file that says more is not believed with an array.
+MAX_ROTARY_DIM = 2**16
 Frequencies = tuple[Float64[np.ndarray, " pairs"], float]
 
 
@@ -59,6 +61,8 @@ def yarn(rope: Rope, length: int) -> Frequencies:
     """
     original = _required(rope.original_max_positions, "original_max_positions", rope)
     dim, kept = rope.rotary_dim, powers(rope.base, rope.rotary_dim)
+    if rope.base <= 1:
+        raise ConfigError(f"base is {rope.base}", expected="more than 1", where="the rope spec of type yarn")
 
     def pair_of(turns: float) -> float:
         return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(rope.base))
@@ -90,6 +94,12 @@ def llama3(rope: Rope, length: int) -> Frequencies:
     kept, and those between are mixed by `(original / wavelength - low) / (high - low)` (Grattafiori et al. 2024).
     """
     original = _required(rope.original_max_positions, "original_max_positions", rope)
+    if rope.high_freq_factor <= rope.low_freq_factor:
+        raise ConfigError(
+            f"high_freq_factor is {rope.high_freq_factor}",
+            expected=f"more than low_freq_factor, {rope.low_freq_factor}",
+            where="the rope spec of type llama3",
+        )
     theta = powers(rope.base, rope.rotary_dim)
     turns = original * theta / (2 * math.pi)
     mix = np.clip((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0, 1)
@@ -138,6 +148,10 @@ def frequencies(rope: Rope, length: int) -> Frequencies:
     if rope.type not in FREQUENCIES:
         known = ", ".join(FREQUENCIES)
         raise ConfigError(f"RoPE type {rope.type!r} is not known", expected=f"one of {known}", where="the rope spec")
+    if rope.rotary_dim > MAX_ROTARY_DIM:
+        raise ConfigError(
+            f"rotary_dim is {rope.rotary_dim:,}", expected=f"at most {MAX_ROTARY_DIM:,}", where="the rope spec"
+        )
     return FREQUENCIES[rope.type](rope, length)
 
 

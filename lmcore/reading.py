@@ -98,6 +98,22 @@ class Reader:
             raise self._odd(keys[0], value, f"an integer from 1 to {most:,}")
         return value
 
+    def count(self, key: str) -> int:
+        """A whole number of at least 0."""
+        value = self.value(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**40:
+            raise self._odd(key, value, "an integer of 0 or more")
+        return value
+
+    def layers(self, key: str) -> tuple[int, ...] | None:
+        """A list of layer indices, or None when it is not there."""
+        values = self.listed(key)
+        if values is None:
+            return None
+        if not all(type(layer) is int and 0 <= layer < MAX_LAYERS for layer in values):
+            raise self._odd(key, values, "a list of layer indices")
+        return tuple(values)
+
     def number(self, *keys: str, default: float, say: bool = False) -> float:
         """A positive number under one of these keys; with `say` the default is noted as an assumption."""
         value = self.value(*keys)
@@ -105,7 +121,7 @@ class Reader:
             if say:
                 self.assumed(keys[0], default)
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-30 < value < 1e30:
             raise self._odd(keys[0], value, "a positive number")
         return float(value)
 
@@ -196,6 +212,8 @@ def rope_from(
         "partial_rotary_factor",
         default=read.number("partial_rotary_factor", "rotary_pct", "rope_pct", default=fraction),
     )
+    if fraction > 1:
+        raise read.fail("partial_rotary_factor", f"it is {fraction}", "the part of a head that turns, at most 1")
     dims = head_dim if type_ == "proportional" else int(head_dim * fraction)
     max_positions = read.integer("max_position_embeddings", "n_positions", "max_seq_len", default=2048)
     original = scaling.value("original_max_position_embeddings") or read.value("original_max_position_embeddings")

@@ -12,6 +12,7 @@ from typing import Any
 from lmcore.config import ModelConfig
 from lmcore.errors import ConfigError
 from lmcore.families import classic, gated, sparse
+from lmcore.frequencies import frequencies
 from lmcore.reading import Reader
 
 READERS: dict[str, Callable[[Reader], ModelConfig]] = {
@@ -50,6 +51,8 @@ READERS: dict[str, Callable[[Reader], ModelConfig]] = {
     "llama4_text": sparse.llama4,
 }
 FAMILIES = tuple(READERS)
+# Each expert has names of its own: a table of them is made before a tensor is read. DeepSeek-V3 has 14,848.
+MAX_EXPERTS_IN_ALL = 200_000
 
 
 def language_part(raw: Mapping[str, Any], where: str = "config.json") -> tuple[Mapping[str, Any], str]:
@@ -79,6 +82,17 @@ def config_from_hf(raw: Mapping[str, Any], where: str = "config.json") -> tuple[
         )
     read = Reader(part, where)
     cfg = READERS[kind](read)
+    experts = 0 if cfg.moe is None else cfg.moe.n_experts * len(cfg.moe_layers)
+    if experts > MAX_EXPERTS_IN_ALL:
+        raise ConfigError(
+            f"{len(cfg.moe_layers):,} layers have {experts:,} experts in all",
+            expected=f"at most {MAX_EXPERTS_IN_ALL:,}",
+            where=where,
+        )
+    # What the numbers of a spec cannot give is said now, not in the first forward.
+    for rope in filter(None, (cfg.rope, cfg.local_rope)):
+        for length in (1, cfg.max_positions):
+            frequencies(rope, length)
     left = read.unread()
     if left:
         notes.append("not read, because lmcore does not know what they do: " + ", ".join(left[:12]))

@@ -92,10 +92,10 @@ def window_fields(
     window = default if missing else (read.integer("sliding_window") if on and window is not None else None)
     given = read.listed("layer_types", n_layers)
     if given is not None:
-        unknown = next((kind for kind in given if kind not in FULL), None)
-        if unknown is not None:
+        unknown = [kind for kind in given if not isinstance(kind, str) or kind not in FULL]
+        if unknown:
             raise read.fail(
-                "layer_types", f"layer type {str(unknown)[:40]!r} is not known", "one of " + ", ".join(FULL)
+                "layer_types", f"layer type {str(unknown[0])[:40]!r} is not known", "one of " + ", ".join(FULL)
             )
         kinds = tuple(FULL[kind] for kind in given)
         if window is None or not on:
@@ -112,8 +112,7 @@ def everywhere(layer: int) -> bool:
 
 
 def qwen_windows(read: Reader) -> Fields:
-    first = read.value("max_window_layers")
-    first = 28 if first is None else first
+    first = 28 if read.value("max_window_layers") is None else read.count("max_window_layers")
     return window_fields(read, on=read.flag("use_sliding_window"), default=4096, pattern=lambda layer: layer >= first)
 
 
@@ -127,7 +126,7 @@ def norm_per_head(read: Reader, **norm: Any) -> QKNorm:
 
 def sparse_layers(read: Reader) -> tuple[int, ...]:
     """Layers with experts: every `decoder_sparse_step`-th, but those of `mlp_only_layers`."""
-    step, dense = read.integer("decoder_sparse_step", default=1), set(read.listed("mlp_only_layers") or ())
+    step, dense = read.integer("decoder_sparse_step", default=1), read.layers("mlp_only_layers") or ()
     return tuple(layer for layer in range(layer_count(read)) if layer not in dense and (layer + 1) % step == 0)
 
 

@@ -112,15 +112,15 @@ def _deepseek(read: Reader, q_rank: int, **router: Any) -> ModelConfig:
     nope_dim = read.integer("qk_nope_head_dim", default=128)
     rank = read.integer("q_lora_rank", default=q_rank) if read.raw.get("q_lora_rank", q_rank) is not None else None
     read.used.add("q_lora_rank")
-    expert, shared = read.integer("moe_intermediate_size", default=2048), read.value("n_shared_experts")
-    dense = read.value("first_k_dense_replace")
+    expert, shared = read.integer("moe_intermediate_size", default=2048), read.integer("n_shared_experts", default=1)
+    dense = 0 if read.value("first_k_dense_replace") is None else read.count("first_k_dense_replace")
     moe = MoE(
         n_experts=expert_count(read, "n_routed_experts", "num_local_experts"),
         top_k=expert_count(read, "num_experts_per_tok", default=8),
         d_ff=expert,
         activation=read.activation("hidden_act", default="silu"),
         scale=read.number("routed_scaling_factor", default=1.0),
-        shared_d_ff=expert * (shared if isinstance(shared, int) else 1),
+        shared_d_ff=expert * shared,
         **router,
     )
     return ModelConfig(
@@ -148,7 +148,7 @@ def _deepseek(read: Reader, q_rank: int, **router: Any) -> ModelConfig:
         tied=read.flag("tie_word_embeddings"),
         layer_types=("full",) * n_layers,
         moe=moe,
-        moe_layers=tuple(range(dense if isinstance(dense, int) else 0, n_layers)),
+        moe_layers=tuple(range(dense, n_layers)),
     )
 
 
@@ -183,8 +183,8 @@ def llama4(read: Reader) -> ModelConfig:
     n_layers = layer_count(read)
     expert = read.integer("intermediate_size", default=8192)
     step = read.integer("interleave_moe_layer_step", default=1)
-    sparse = read.listed("moe_layers")
-    sparse = tuple(range(step - 1, n_layers, step)) if sparse is None else tuple(int(layer) for layer in sparse)
+    given = read.layers("moe_layers")
+    sparse = tuple(range(step - 1, n_layers, step)) if given is None else given
     nope, chunk = layers_without_rope(read), read.integer("attention_chunk_size", default=8192)
     kinds = read.listed("layer_types", n_layers)
     if kinds is None:
