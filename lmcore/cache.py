@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmcore.config import ModelConfig
-from lmcore.errors import CapacityError
+from lmcore.errors import CapacityError, InputError
 from lmcore.shapes import cache_shapes
 
 
@@ -30,7 +30,19 @@ class LayerCache:
         return self.end - self.start
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store T new positions; return the keys and values that their queries may read, old and new."""
+        """Store T new positions; return the keys and values that their queries may read, old and new.
+
+        InputError for tensors that agree with those stored in anything but the time axis, the third.
+        """
+        for name, fresh, old in (("keys", k, self.k), ("values", v, self.v)):
+            if fresh.ndim != 4 or fresh.shape[2] != k.shape[2] or _without_time(fresh) != _without_time(old):
+                batch, heads, _, dim = old.shape
+                raise InputError(
+                    f"the new {name} have shape {tuple(fresh.shape)}",
+                    expected=f"({batch}, {heads}, T, {dim}): they grow along the time axis, the third",
+                    where="the KV cache",
+                    todo="Swap the axes of heads and time.",
+                )
         new, kept, capacity = k.shape[2], self.kept, self.k.shape[2]
         self.end += new
         if kept + new <= capacity:
@@ -185,6 +197,10 @@ class KVCache:
         if self.turned is not None:
             tokens, positions, turned = self.turned
             self.turned = Turned(tokens[:, :length], positions[:length], turned)
+
+
+def _without_time(x: Tensor) -> tuple[int, ...]:
+    return (*x.shape[:2], x.shape[3])
 
 
 def _grown(old: Tensor, slots: int, kept: int) -> Tensor:

@@ -4,7 +4,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from lmcore.sampling import Sampler
-from ui import decode_view, decoding, lens_view, models, page, runs, shell, speculative_view, uncached_view
+from ui import breaks_view, decode_view, decoding, lens_view, models, page, runs, shell, speculative_view, uncached_view
 
 CATCH_UP_S, LEAP = 0.1, 16
 FIGURE_PX = 620
@@ -109,15 +109,15 @@ if prompt.ids:
         "The repetition penalty $r$ lowers the logits of tokens already in the text ($z / r$ where positive, $r z$ "
         "where negative); $\\tau$ is the temperature; top-k, top-p, min-p and typical then drop tokens in that order, "
         "each from what the one before left, renormalised. The draw depends on seed and position alone: a step taken "
-        "back and made again "
-        "gives the same token, and another sampler or seed chooses again from the logits at hand, without a forward, "
-        "up to the first token that comes out differently. $S$ positions are cached in $L$ layers of $K$ KV heads, "
-        "$b$ bytes a number."
+        "back and made again gives the same token, and another sampler or seed chooses again from the logits at hand, "
+        "without a forward, up to the first token that comes out differently. $S$ positions are cached in $L$ layers "
+        "of $K$ KV heads, $b$ bytes a number."
     )
     with page.tools():
         page.source("lmcore.decode.Decoder.step", snippet(opened, prompt, plan, sampler, seed), key="decode_source")
     lens_view.section(opened, prompt)
     uncached_view.section(opened, prompt)
     speculative_view.section(opened, prompt, sampler, seed)
+    breaks_view.section(opened, prompt)
 else:
     page.empty_prompt()

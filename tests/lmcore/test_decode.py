@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from lmcore.cache import KVCache
 from lmcore.costs import kv_cache_bytes
 from lmcore.decode import Decoder
 from lmcore.errors import CapacityError, InputError
 from lmcore.families import config_from_hf
 from lmcore.model import Transformer
 from lmcore.sampling import Sampler
+from lmcore.shapes import cache_shapes
 from tests.lmcore.tiny import BASE, hf_llama, ours, refill, tiny_tokens
 
 SAMPLER = Sampler(temperature=1.3, top_k=40)
@@ -214,3 +217,25 @@ def test_a_watcher_sees_each_distribution_once_and_it_is_the_samplers(model: Tra
         assert token == step.token
         expected = other.distribution(step.logits, decoder.tokens[: step.position]).probs
         np.testing.assert_array_equal(probs, expected)
+
+
+def test_the_cache_grows_along_the_time_axis_only(model: Transformer) -> None:
+    """As many heads as positions is the one case in which shapes cannot tell; every other is refused, unstored."""
+    cfg = model.cfg
+    cache = KVCache.empty(cfg, 8)
+    heads, dim = cache_shapes(cfg, 0)["k"]
+    right = torch.randn(1, heads, 3, dim)
+    wrong = (
+        right.transpose(1, 2),
+        right.transpose(2, 3),
+        right.repeat(2, 1, 1, 1),
+        right[0],
+    )
+    for bad in wrong:
+        with pytest.raises(InputError, match="time axis"):
+            cache.layers[0].append(bad, bad)
+    with pytest.raises(InputError, match="values"):
+        cache.layers[0].append(right, right[:, :, :2])
+    assert cache.length == 0
+    keys, _ = cache.layers[0].append(right, right)
+    assert torch.equal(keys, right)

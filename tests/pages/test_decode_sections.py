@@ -10,14 +10,16 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+from figures.decode import streamed
 from figures.payload import unpack
+from lmcore.cache import KVCache
 from lmcore.checkpoint import Loaded
 from lmcore.costs import forward_flops
 from lmcore.sampling import Sampler
 from lmcore.speculative import ModelDraft, PromptLookup, SpeculativeDecoder
 from lmcore.trace import Capture
 from tests.pages.test_decode import decode, loaded, press, straight, tokens  # noqa: F401
-from ui import replays, speculating, state, uncached_view
+from ui import breaks_view, replays, speculating, state, uncached_view
 
 
 def mounted(at: AppTest, key: str, name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -151,3 +153,34 @@ def test_no_room_for_drafts_is_said(bare_folder: str) -> None:
     """The trained limit is 128 there."""
     at = decode(model=state.TYPED, path=bare_folder, prompt=" ".join(["7"] * 127))
     assert any("no room for drafts" in element.value for element in at.markdown)
+
+
+def test_positions_forgotten_give_other_logits_and_the_right_run_is_greedy_decoding(loaded: Loaded) -> None:  # noqa: F811
+    at = decode(prompt="abcdef")
+    at.button(key="decode_forget").click().run()
+    assert not at.exception
+    meta, _ = mounted(at, "decode_forget_beside", "beside")
+    made = straight(loaded, "abcdef", 2, sampler=Sampler(temperature=0))
+    cache = KVCache.empty(loaded.model.cfg, 64)
+    loaded.model(torch.tensor([made.prompt]), cache=cache)
+    token = torch.tensor([[made.steps[0].token]])
+    wrong = loaded.model(token, positions=torch.tensor([0]), cache=cache).logits[0, -1].numpy()
+    difference = float(np.abs(wrong - made.steps[1].logits).max())
+    assert difference > 0.01
+    assert float(meta["tiles"][0]["changed"]) == pytest.approx(difference, rel=0.01)
+    texts = mounted(at, "decode_forget_texts", "texts")[0]["texts"]
+    assert loaded.tokenizer is not None
+    greedy = straight(loaded, "abcdef", 16, sampler=Sampler(temperature=0)).steps
+    pieces = [loaded.tokenizer.piece_bytes(step.token) for step in greedy]
+    assert texts[0]["same"] + texts[0]["own"] == "".join(text for text, _ in streamed(pieces))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(breaks_view.OVERFLOW, "do not fit into a cache"), (breaks_view.AXIS, "along the time axis")],
+)
+def test_a_full_cache_and_a_wrong_axis_are_refused_and_nothing_is_stored(kind: str, said: str) -> None:
+    at = decode(prompt="abcdef", decode_break=kind)
+    assert any(said in element.value.replace("\\", "") for element in at.markdown)
+    [tile] = mounted(at, "decode_refused", "twins")[0]["tiles"]
+    assert tile["state"] == "equal"
