@@ -9,7 +9,7 @@ from figures.tokens import flat
 from figures.twins import tile, tiles_payload
 from lmcore.config import ModelConfig
 from ui import (
-    breaks_view,
+    broken_view,
     components,
     effects_view,
     guard,
@@ -164,7 +164,7 @@ if prompt.ids:
         page.source("lmcore.attention.attend", snippet(opened, prompt, start.layer, start.head), key="attention_source")
     stages_view.section(opened, prompt)
     masks_view.section(opened, prompt)
-    breaks_view.section(opened, prompt)
+    broken_view.section(opened, prompt)
     effects_view.section(opened, prompt)
 else:
     page.empty_prompt()

@@ -230,7 +230,8 @@ def _agreement(title: str, scores: np.ndarray, on_prompt: np.ndarray) -> str:
     most = f"*{title}*: the planted test finds layer {best[0]}, head {best[1]} at {fixed(float(scores.max()), 3)}"
     if shared is None:
         return f"{most}; on the prompt the score is undefined, since no token comes twice."
-    return f"{most}; of its ten best heads {shared} are among the ten best on the prompt."
+    verb = "is" if shared == 1 else "are"
+    return f"{most}; of its ten best heads {shared} {verb} among the ten best on the prompt."
 
 
 def _head_snippet(opened: models.Opened, ids: tuple[int, ...]) -> str:

@@ -16,7 +16,7 @@ from lmcore.masks import Mask
 from lmcore.trace import Capture, Edits
 from tests.lmcore.family_models import VARIANTS, build
 from tests.pages.test_attention_masks import TEXT, attention, loaded, payload, words
-from ui import breaks_view, experiments, state
+from ui import broken_view, experiments, state
 
 __all__ = ["loaded"]
 
@@ -120,7 +120,7 @@ def test_the_relative_property_holds_unless_q_and_k_differ(loaded: Loaded, rows:
 
 
 def test_each_row_names_the_line_of_source_that_does_it(rows: dict[str, dict[str, Any]]):
-    root = Path(breaks_view.__file__).parent.parent
+    root = Path(broken_view.__file__).parent.parent
     for row in list(rows.values())[1:]:
         where, text = row["line"].split("  ", 1)
         path, _, number = where.partition(":")
