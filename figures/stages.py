@@ -216,15 +216,14 @@ def _cut_notes(cfg: ModelConfig, tokens: int, at: np.ndarray, heads: range) -> l
     notes = []
     if len(at) < tokens:
         notes.append(
-            f"Shown are positions 0 to {HEAD_TOKENS - 1} and {at[HEAD_TOKENS]} to {at[-1]} of {group(tokens)}; "
-            "sums of rows are of all keys."
+            f"Shown are positions 0 to {HEAD_TOKENS - 1} and {at[HEAD_TOKENS]} to {at[-1]} of {group(tokens)}, "
+            "with a line where some are left out; sums of rows are of all keys."
         )
     if _block(cfg.d_model) > 1:
         notes.append(
             f"Of each {_block(cfg.d_model)} of the model’s {group(cfg.d_model)} dims the largest magnitude is kept."
         )
     if len(heads) < cfg.attention.group_size:
-        notes.append(
-            f"Heads {heads.start} to {heads.stop - 1} of the {cfg.attention.group_size} that share this KV head."
-        )
+        shared = cfg.attention.group_size
+        notes.append(f"Shown are heads {heads.start} to {heads.stop - 1} of the {shared} that share this KV head.")
     return notes

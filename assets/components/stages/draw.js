@@ -46,9 +46,17 @@ function drawOne(page, stage, narrow) {
   const found = drawMatrix(nodes.matrix, field, stage.key, head, page.layout, ramps, colours);
   const chosen = { ...page.cell, ink: stage.rows === "key" };
   drawLabels(found.context, field, stage.key, head, page.layout, chosen, colours);
+  drawSeam(found.context, field, stage, page.layout, colours);
   drawChosen(found.context, page.layout, chosen, colours);
   drawMaskName(found.context, field, stage.key, page.layout, colours);
   return found;
+}
+
+// A cell that the keyboard reached is scrolled into sight.
+function revealCell({ nodes, layout, cell }) {
+  const x = layout.left + Math.floor(cell.column / layout.block) * layout.cellWidth;
+  const { scrollLeft, clientWidth } = nodes.box;
+  if (x < scrollLeft || x + layout.cellWidth > scrollLeft + clientWidth) nodes.box.scrollLeft = x - clientWidth / 2;
 }
 
 // The same stage of every head of the group, and under it the K and V that they share.
@@ -85,7 +93,7 @@ function drawGroup(page, stage) {
   const row = (list) => element("div", { class: "panel-row" }, list.map(panel));
   const under = row(shared); // first, so that the layout that stays is the stage's own
   nodes.panels.replaceChildren(row([...own, ...alone]), under);
-  page.layout = { ...page.layout, left: 8, side: Math.min(room.main - 60, 420), space: 420 };
+  page.layout = { ...page.layout, left: 24, side: Math.min(room.main - 60, 420), space: 420 };
   return total;
 }
 

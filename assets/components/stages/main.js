@@ -211,6 +211,7 @@ function listen(page) {
     const { row, column } = page.cell;
     const clamp = (index, end) => Math.max(0, Math.min(end - 1, index));
     choose(page, { row: clamp(row + down, page.field.rows), column: clamp(column + right * page.layout.block, page.field.columns(page.view.stage)) });
+    revealCell(page);
   };
 }
 

@@ -111,6 +111,15 @@ function drawChosen(context, layout, { row, column, ink }, colours) {
   context.strokeRect(x - 1, y - 1, cellWidth + 2, cellHeight + 2);
 }
 
+// Where positions are left out, an ink line that sticks out on both sides.
+function drawSeam(context, field, stage, { left, top, side, tall, cellWidth, cellHeight }, colours) {
+  const cut = field.positions.findIndex((position, row) => position !== row);
+  if (cut < 0) return;
+  context.fillStyle = colours.ink;
+  context.fillRect(left - 4, top + cut * cellHeight - 0.5, side + 8, 1);
+  if (stage.columns === "key") context.fillRect(left + cut * cellWidth - 0.5, top - 4, 1, tall + 8);
+}
+
 // Token names down the left, tokens or dims along the top, the sums of rows on the right of the weights.
 function drawLabels(context, field, key, head, layout, chosen, colours) {
   const stage = field.byKey[key];
