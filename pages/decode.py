@@ -4,7 +4,19 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from lmcore.sampling import Sampler
-from ui import breaks_view, decode_view, decoding, lens_view, models, page, runs, shell, speculative_view, uncached_view
+from ui import (
+    branches_view,
+    breaks_view,
+    decode_view,
+    decoding,
+    lens_view,
+    models,
+    page,
+    runs,
+    shell,
+    speculative_view,
+    uncached_view,
+)
 
 CATCH_UP_S, LEAP = 0.1, 16
 FIGURE_PX = 620
@@ -100,6 +112,7 @@ if prompt.ids:
     slot.empty()
     every = (decode_view.PLAY_S if plan.playing else CATCH_UP_S) if more else None
     st.fragment(decode_view.figure, run_every=every)(opened, prompt, plan, sampler, seed, every, told)
+    branches_view.section(opened, run, plan, sampler, seed)
     page.section("Formula")
     page.formula(
         r"p = \mathrm{softmax}(z / \tau), \qquad z = W_U\, \mathrm{norm}(x_L)",

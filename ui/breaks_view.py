@@ -123,8 +123,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _refused(found: breaks.Refused) -> None:
-    said = "Nothing was refused." if found.error is None else guard.message(found.error)
-    st.markdown(f"> {said}")
+    page.prose("Nothing was refused." if found.error is None else f"Refused: {guard.message(found.error)}")
     kept = tile("Positions held, after the refusal", found.before, found.after, how="in the cache")
     components.twins(tiles_payload([kept]), key="decode_refused")
 

@@ -6,6 +6,7 @@ link, or after the run was let go to keep memory in bounds.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from threading import Lock
@@ -19,7 +20,8 @@ from figures.cache import Fill
 from figures.decode import StepView, step_view
 from lmcore.costs import kv_cache_bytes
 from lmcore.sampling import Distribution, Sampler
-from ui import models, runs, state
+from ui import branches, models, runs, state
+from ui.branches import Branch
 from ui.lru import ByteLRU
 from ui.models import Opened
 
@@ -46,6 +48,8 @@ class Plan:
     linked: bool = False
     """On the way to what a link asked for."""
     stepped_at: float = 0.0
+    branches: list[Branch] = field(default_factory=list)
+    """What was left when steps were taken back or chosen again."""
 
     def to(self, steps: int) -> None:
         """Make or take back steps until there are so many; what was chosen by hand after them is forgotten."""
@@ -56,6 +60,11 @@ class Plan:
         """Step `index` with this token, and none after it."""
         self.to(index + 1)
         self.forced[index] = token
+
+    def back_to(self, branch: Branch, sampler: Sampler, seed: int) -> None:
+        """Make the steps of a branch that was left."""
+        self.stop()
+        self.steps, self.forced = len(branch.tokens), branch.plan(sampler, seed)
 
     def stop(self) -> None:
         self.playing = self.ahead = self.linked = False
@@ -109,10 +118,13 @@ class Decoding:
         plan, and so are the steps after token `end` where the plan runs ahead.
         """
         with self._lock:
+            before = self.branch()
             self._resample(plan, sampler, seed)
             if len(self.steps) > plan.steps:
                 self.decoder.rewind(plan.steps)
             self._choose(plan)
+            if not branches.starts([step.token for step in self.steps], before.tokens):
+                plan.branches = branches.kept(plan.branches, before)
             self._known = min(self._known, self.steps[-1].cache_length if self.steps else 0)
             begun = time.perf_counter()
             while len(self.steps) < min(plan.steps, self.room):
@@ -123,6 +135,17 @@ class Decoding:
                     plan.to(len(self.steps))
                 if time.perf_counter() - begun > for_s:
                     break
+
+    def branch(self) -> Branch:
+        """The steps as they are, to return to."""
+        given = [float(view.raw[list(view.ids).index(view.token)]) for view in self.views]
+        return Branch(
+            tokens=tuple(step.token for step in self.steps),
+            log_probs=tuple(math.log(p) if p > 0 else -math.inf for p in given),
+            forced={step.index: step.token for step in self.steps if step.forced},
+            sampler=self.decoder.sampler,
+            seed=self.decoder.seed,
+        )
 
     def _resample(self, plan: Plan, sampler: Sampler, seed: int) -> None:
         if (sampler, seed) == (self.decoder.sampler, self.decoder.seed):

@@ -184,3 +184,23 @@ def test_a_full_cache_and_a_wrong_axis_are_refused_and_nothing_is_stored(kind: s
     assert any(said in element.value.replace("\\", "") for element in at.markdown)
     [tile] = mounted(at, "decode_refused", "twins")[0]["tiles"]
     assert tile["state"] == "equal"
+
+
+def test_a_branch_that_was_left_is_compared_and_returned_to(loaded: Loaded) -> None:  # noqa: F811
+    at = press(decode(prompt="abcdef"), "step", "step", "step")
+    assert not [e for e in at.get("bidi_component") if e.proto.id.endswith("-decode_branches")]
+    before = tokens(at)
+    press(at, "back", "back")
+    at.number_input(key="decode_seed").set_value(9).run()
+    while len(tokens(at)) < 3:
+        press(at, "step")
+    after = tokens(at)
+    assert after != before[:3]
+    rows = mounted(at, "decode_branches", "texts")[0]["texts"]
+    made = straight(loaded, "abcdef", 4).steps
+    given = sum(np.log(Sampler().distribution(step.logits).raw[step.token]) for step in made)
+    assert f"{abs(given):.2f}"[:4] in rows[1]["note"]
+    press(at, "return")
+    assert tokens(at) == before
+    at.number_input(key="decode_seed").set_value(0).run()
+    assert tokens(at) == before
