@@ -6,6 +6,7 @@ The diagram is a list of nodes, so that another family (a second norm, learned p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from figures.format import group
 from figures.payload import pack
 from figures.tokens import Parts
 from lmcore.config import ModelConfig
-from lmcore.costs import block_param_count, param_counts
-from lmcore.shapes import Shape, stage_shapes
+from lmcore.costs import block_param_count, component_of, param_counts
+from lmcore.shapes import Shape, layer_shapes, stage_shapes
+from lmcore.specs import Latent
 
 MAX_VALUES = 2**18
 """Residual lengths in one payload; longer prompts keep position 0 and the last ones."""
@@ -76,17 +78,33 @@ def _diagram(cfg: ModelConfig, tokens: int) -> dict[str, Any]:
     counts = param_counts(cfg)
     before = [
         _node("ids", "token ids", lines=[_shape((1, tokens))]),
-        _node("embedding", "embedding", f"{group(cfg.vocab_size)} × {group(cfg.d_model)}", counts.embedding),
+        _node(
+            "embedding",
+            "embedding",
+            f"{group(cfg.vocab_size)} × {group(cfg.d_model)}",
+            counts.embedding,
+            [f"and {group(cfg.learned_positions)} positions"] if cfg.learned_positions else [],
+        ),
     ]
+    shown = next(iter(cfg.moe_layers), 0)
+    parts = _by_component(layer_shapes(cfg, shown))
     sublayers = [
-        [_norm("attention_norm", cfg), _attention(cfg, tokens, counts.attention // cfg.n_layers)],
-        [_norm("ffn_norm", cfg), _ffn(cfg, tokens, counts.ffn // cfg.n_layers)],
+        _wired("attention_norm", _attention(cfg, tokens, parts["attention"]), cfg),
+        _wired("ffn_norm", _ffn(cfg, tokens, parts["ffn"]), cfg),
     ]
+    if cfg.wiring.shared_norm:
+        del sublayers[1][0]
     head = _node(
         "head", "unembed", "tied" if cfg.tied else f"{group(cfg.d_model)} × {group(cfg.vocab_size)}", counts.head
     )
-    after = [_norm("final_norm", cfg), head, _node("logits", "logits", lines=[_shape((1, tokens, cfg.vocab_size))])]
-    block = {"count": cfg.n_layers, "parameters": group(block_param_count(cfg)), "sublayers": sublayers}
+    final = [_norm("final_norm", cfg)] if cfg.final_norm else []
+    after = [*final, head, _node("logits", "logits", lines=[_shape((1, tokens, cfg.vocab_size))])]
+    block = {
+        "count": cfg.n_layers,
+        "parameters": group(block_param_count(cfg, shown)),
+        "note": _block_note(cfg),
+        "sublayers": sublayers,
+    }
     sampler = _node("sampler", "sampler", "next token")
     return {"before": before, "block": block, "after": after, "sampler": sampler, "residual": _shape(residual)}
 
@@ -97,7 +115,38 @@ def _node(key: str, name: str, detail: str = "", parameters: int | None = None, 
 
 
 def _norm(key: str, cfg: ModelConfig) -> Node:
-    return _node(key, "norm", "RMS", cfg.d_model)
+    return _node(key, "norm", "RMS" if cfg.norm.kind == "rms" else "Layer", cfg.d_model * (2 if cfg.norm.bias else 1))
+
+
+def _wired(norm: str, sublayer: Node, cfg: ModelConfig) -> list[Node]:
+    """A sublayer with its norms where the family has them: before, after, or both."""
+    before = [_norm(norm, cfg)] if cfg.wiring.norms_input else []
+    after = [_norm(f"{norm}_after", cfg)] if cfg.wiring.norms_output else []
+    return [*before, sublayer, *after]
+
+
+def _by_component(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Parameters of one block's attention and feed-forward."""
+    parts = {"attention": 0, "ffn": 0}
+    for name, shape in shapes.items():
+        component = component_of(name)
+        if component in parts:
+            parts[component] += prod(shape)
+    return parts
+
+
+def _block_note(cfg: ModelConfig) -> str:
+    """What the picture of one block cannot show of all of them."""
+    said = []
+    if cfg.wiring.parallel:
+        norm = " through one norm" if cfg.wiring.shared_norm else ""
+        said.append(f"both sublayers read what enters the block{norm}")
+    if cfg.wiring.order == "post":
+        said.append("the norm runs on the sum")
+    dense = cfg.n_layers - len(cfg.moe_layers)
+    if cfg.moe is not None and dense:
+        said.append(f"{dense} of {cfg.n_layers} are dense, d_ff {group(cfg.d_ff)}")
+    return "; ".join(said)
 
 
 def _attention(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
@@ -105,6 +154,11 @@ def _attention(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
     detail = f"{heads} heads × {cfg.head_dim}" if heads == kv else f"{heads} Q, {kv} KV × {cfg.head_dim}"
     shapes = stage_shapes(cfg, 1, tokens, tokens)
     lines = [f"q {_shape(shapes['q'])}", f"k, v {_shape(shapes['k'])}", f"weights {_shape(shapes['pattern'])}"]
+    if isinstance(cfg.attention, Latent):
+        detail = f"{heads} heads × {cfg.head_dim}"
+        lines.insert(0, f"latent {_shape((1, tokens, cfg.attention.kv_rank))}")
+    if cfg.alibi is not None:
+        lines.append("ALiBi bias")
     sliding = cfg.layer_types.count("sliding")
     if sliding:
         where = "all layers" if sliding == cfg.n_layers else f"{sliding} of {cfg.n_layers} layers"
@@ -113,6 +167,12 @@ def _attention(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
 
 
 def _ffn(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
+    if cfg.moe is not None:
+        moe = cfg.moe
+        lines = [f"{moe.top_k} of {moe.n_experts} for each token"]
+        if moe.shared_d_ff:
+            lines.append(f"and one for all, {group(moe.shared_d_ff)} wide")
+        return _node("ffn", "experts", f"{group(moe.n_experts)} × {group(moe.d_ff)} wide", parameters, lines)
     lines = [f"hidden {_shape((1, tokens, cfg.d_ff))}"]
     if not cfg.ffn.gated:
         lines.insert(0, {"gelu_tanh": "GELU, tanh form"}.get(cfg.ffn.activation, cfg.ffn.activation))
@@ -125,7 +185,7 @@ def _shares(cfg: ModelConfig, counted: Mapping[str, int] | None) -> list[dict[st
     """Components with their parameters, the largest first; `counted` is None for all or for none."""
     counts = param_counts(cfg)
     names = {
-        "ffn": ffn_name(cfg),
+        "ffn": "experts and FFN" if cfg.moe is not None else ffn_name(cfg),
         "embedding": "embedding = unembedding" if cfg.tied else "embedding",
         "attention": "attention",
         "head": "unembedding",

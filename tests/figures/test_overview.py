@@ -14,6 +14,7 @@ from figures.tokens import token_parts
 from lmcore.config import Dense, GroupedQuery, ModelConfig, Norm
 from lmcore.costs import component_of
 from lmcore.shapes import param_shapes
+from lmcore.specs import MoE, Wiring
 
 
 def config(**changes: Any) -> ModelConfig:
@@ -149,3 +150,34 @@ def test_a_long_prompt_keeps_the_first_and_the_last_positions_within_the_bound()
     assert meta["positions"][0] == 0
     assert meta["positions"][-1] == tokens - 1
     np.testing.assert_array_equal(norms, lengths[:, meta["positions"]])
+
+
+@pytest.mark.parametrize(
+    ("wiring", "norms"),
+    [
+        (Wiring(), 2),
+        (Wiring(order="sandwich"), 4),
+        (Wiring(order="output"), 2),
+        (Wiring(parallel=True), 2),
+        (Wiring(parallel=True, shared_norm=True), 1),
+    ],
+)
+@pytest.mark.parametrize("norm", [Norm(), Norm(kind="layer", bias=True)])
+def test_a_block_is_drawn_as_its_family_wires_it(wiring: Wiring, norms: int, norm: Norm):
+    """As many norms as the block has, and the parameters of its nodes are all of the block's."""
+    block = drawn(config(wiring=wiring, norm=norm))[0]["block"]
+    inside = [node for sublayer in block["sublayers"] for node in sublayer]
+    assert [node["detail"] for node in inside].count("RMS" if norm.kind == "rms" else "Layer") == norms
+    total = sum(int(node["parameters"].replace("\u2006", "")) for node in inside)
+    assert total == int(block["parameters"].replace("\u2006", ""))
+    assert ("what enters the block" in block["note"]) == wiring.parallel
+
+
+def test_a_mixture_shows_its_experts_and_not_an_average():
+    moe = MoE(n_experts=4, top_k=2, d_ff=24, shared_d_ff=16)
+    meta, _ = drawn(config(moe=moe, moe_layers=(1, 2)))
+    node = nodes(meta)["ffn"]
+    assert node["name"] == "experts"
+    assert node["lines"] == ["2 of 4 for each token", "and one for all, 16 wide"]
+    assert int(node["parameters"].replace("\u2006", "")) == 4 * 3 * 48 * 24 + 3 * 48 * 16 + 4 * 48
+    assert meta["block"]["note"] == "1 of 3 are dense, d_ff 80"

@@ -22,6 +22,10 @@ function tallDiagram(meta, width, measure, links) {
     ),
   );
   state.y = top + 34;
+  for (const line of (meta.block.note || "").split("; ").filter(Boolean)) {
+    shapes.push(svgQuiet(TALL.indent, state.y - 1, line, { "font-size": 12 }));
+    state.y += 18;
+  }
   for (const nodes of meta.block.sublayers) tallLoop(state, nodes);
   shapes.push(svgPath(`M${width - 9} ${top}H${width - 1}V${state.y - 8}H${width - 9}`, { stroke: "var(--rule)" }));
   shapes.push(svgQuiet(TALL.spine + 14, state.y + 4, `residual stream ${meta.residual}`, {}));

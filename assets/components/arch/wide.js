@@ -88,7 +88,8 @@ function layWide(meta, width, plan, measure, links) {
 }
 
 function blockBracket(meta, from, to, y, measure) {
-  const count = `× ${meta.block.count}, each ${meta.block.parameters} parameters`;
+  const note = meta.block.note ? `; ${meta.block.note}` : "";
+  const count = `× ${meta.block.count}, each ${meta.block.parameters} parameters${note}`;
   const x = from + measure("Block", "18px") + 12;
   return [
     svgPath(`M${from + 0.5} ${y - 50}V${y - 61.5}H${to - 0.5}V${y - 50}`, { stroke: "var(--rule)" }),
