@@ -157,7 +157,9 @@ def said(
         return [*points, f"The mean loss stays at {fixed(changed.mean_loss, 3)} nats."]
     verb = "rises" if rose > 0 else "falls"
     why = (
-        "the weights are random and know no mask" if opened.random_weights else "the weights were trained on the other"
+        "the weights are random and know no mask"
+        if opened.random_weights
+        else "the weights were trained under its own mask"
     )
     points.append(f"The mean loss {verb} {moved}: {why}.")
     first = heads.readable(opened.config, len(ids))

@@ -142,7 +142,7 @@ function drawFieldAxes(context, field, { query, key }, layout, colours) {
     const text = named ? shortLabel(field.labels[position]) : String(position);
     const middle = (position + 0.5) * size;
     const style = (chosen) => {
-      context.font = `${chosen ? "500 " : ""}${Math.min(10.5, Math.max(7, size))}px ${colours.mono}`;
+      context.font = `${chosen ? "500 " : ""}${named ? Math.min(10.5, Math.max(7, size)) : 9.5}px ${colours.mono}`;
       context.fillStyle = chosen ? colours.accent : colours.ink2;
     };
     style(position === query);
