@@ -29,7 +29,7 @@ function matrixLayout(field, key, room, { narrow, bare, measure }) {
   const fitting = Math.min(height, wide / cells) * ratio; // device pixels; whole ones, unless that would leave much room empty
   const width = (Math.floor(fitting) >= 0.8 * fitting ? Math.floor(fitting) : fitting) / ratio;
   return { left, top, right, font, long, block, cells, cellWidth: width, cellHeight: height, side: width * cells, tall: height * field.rows, space,
-    width: Math.max(left + width * cells + right, bare ? 0 : Math.min(room, left + 236)), height: top + height * field.rows + (bare ? 2 : 6) };
+    width: Math.max(left + width * cells + right, bare ? 0 : Math.min(room, left + 236)), height: top + (bare ? height * field.rows + 2 : Math.max(92, height * field.rows) + 6) }; // room for the axis's name beside one row
 }
 
 // The row and column under a point, or null; in a pooled cell the column of largest magnitude.
@@ -218,7 +218,7 @@ function drawBar(canvas, stage, layout, value, beyond, ramp, colours) {
   }
   context.font = `11px ${colours.sans}`;
   context.textBaseline = "top";
-  const ticks = weights ? (width < 300 ? [0, 0.01, 0.1, 0.25, 0.5, 1] : WEIGHT_TICKS) : [-1, -0.5, 0, 0.5, 1].map((part) => part * stage.limit);
+  const ticks = weights ? (width < 300 ? [0, 0.1, 0.25, 0.5, 1] : WEIGHT_TICKS) : [-1, -0.5, 0, 0.5, 1].map((part) => part * stage.limit);
   for (const tick of ticks) {
     context.fillStyle = colours.rule;
     context.fillRect(Math.round(place(tick)), 16, 1, 4);
