@@ -31,12 +31,13 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
         "Final norm and unembedding applied to the residual stream after every layer, as if the model ended there. "
         "The last row is the model’s own output.",
     )
-    step = looked_at(run)
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        if len(run.steps) > 1:
-            st.button("Take the step looked at above", key="decode_lens_take")
-        name = plain(vocabulary.label(opened, step.token))
-        st.markdown(f":small[:gray[Step {step.index}: **{name}** for position {group(step.position)}]]")
+    step, count = looked_at(run), len(run.steps)
+    if count > 1:
+        # A slider of its own for each number of steps: a step that was made is looked at.
+        chosen = st.slider("Lens at step", 0, count - 1, step.index, key=f"decode_lens_step_{count}", width=420)
+        step = run.steps[chosen]
+    name = plain(vocabulary.label(opened, step.token))
+    st.markdown(f":small[:gray[Step {step.index}: **{name}** for position {group(step.position)}]]")
     with page.awaited("decode_lens", height=420)():
         found = replays.through(opened, run, step)
         with runs.forwarding():
@@ -59,7 +60,7 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
 
 
 def looked_at(run: decoding.Decoding) -> Step:
-    """The step that the address names, as the figure above writes it there; else the newest."""
+    """The step that the address of a link names; else the newest."""
     asked = st.query_params.get("step", "")
     index = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else len(run.steps)
     return run.steps[index] if index < len(run.steps) else run.steps[-1]
