@@ -1,5 +1,7 @@
 """Decode: prefill, then one token a step, with the distribution, the sampler and the KV cache."""
 
+from typing import Any
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -24,7 +26,7 @@ FIGURE_PX = 620
 
 def sampler_controls() -> tuple[Sampler, int]:
     """The sampler and the seed, as the sliders and the address have them."""
-    link = {"bind": "query-params", "persist_state": "session", "width": 164}
+    link: dict[str, Any] = {"bind": "query-params", "persist_state": "session", "width": 164}
     with st.container(horizontal=True, gap="small"):
         penalty = st.slider("Repetition penalty, 1 off", 1.0, 2.0, 1.0, 0.05, key="decode_penalty", **link)
         temperature = st.slider("Temperature, 0 greedy", 0.0, 2.0, 0.7, 0.05, key="decode_temperature", **link)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import streamlit as st
 
@@ -13,7 +15,7 @@ from lmcore.sampling import softmax
 from ui import breaks, components, guard, models, page, runs, vocabulary
 
 FORGET, OVERFLOW, AXIS = "positions from 0 again", "past the capacity", "append on the wrong axis"
-_LINK = {"bind": "query-params", "persist_state": "session"}
+_LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 _ASKED = "_decode_forget"
 
 

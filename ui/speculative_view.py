@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from figures.facts import Fact, facts_payload
@@ -13,7 +15,7 @@ from lmcore.sampling import Sampler
 from ui import components, guard, models, page, runs, speculating, vocabulary
 from ui.speculating import LAYERS, LOOKUP, Outcome, Setting
 
-_LINK = {"bind": "query-params", "persist_state": "session"}
+_LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 
 
 @guard.fragment
