@@ -96,7 +96,7 @@ def test_bad_path_is_answered_and_the_model_stays(open_page: OpenPage, tmp_path:
     box = page.get_by_label("Path", exact=True)
     box.fill(str(tmp_path))
     box.press("Enter")
-    expect(page.get_by_text("'llama9' is not known")).to_be_visible(timeout=3000)
+    expect(page.get_by_text("'llama9' is not known")).to_be_visible(timeout=20_000)
     expect(page.get_by_text("4 query heads on 2 KV heads of 16 dims")).to_be_visible()
 
 
