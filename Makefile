@@ -12,7 +12,8 @@ run: $(VENV)/app.stamp
 
 test: $(VENV)/dev.stamp
 	@$(MAKE) --no-print-directory models
-	$(BIN)/python -m pytest
+	# Two workers; a file stays with one of them, so that its server and its models are made once.
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
