@@ -12,8 +12,8 @@ run: $(VENV)/app.stamp
 
 test: $(VENV)/dev.stamp
 	@$(MAKE) --no-print-directory models
-	# Two workers; a file stays with one of them, so that its server and its models are made once.
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	# Two workers with a thread each; a file stays with one of them, so that its server and models are made once.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
