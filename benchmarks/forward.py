@@ -9,34 +9,21 @@ Plain forward: against its SDPA. Decoding: tokens a second, greedy, against `gen
 from __future__ import annotations
 
 import argparse
-import copy
 
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.side_by_side import alternate, report
 from lmcore import Capture, Decoder, Sampler, Transformer, load_pretrained
+from lmcore.checkpoint.export import llama_config
 
 CAPTURE = Capture.of("pattern", "resid_pre", "resid_post")
 
 
 def peer(model: Transformer, attention: str) -> LlamaForCausalLM:
     """The same weights in `transformers`, not copied."""
-    cfg = model.cfg
-    assert cfg.rope is not None
-    config = LlamaConfig(
-        vocab_size=cfg.vocab_size,
-        hidden_size=cfg.d_model,
-        num_hidden_layers=cfg.n_layers,
-        num_attention_heads=cfg.n_heads,
-        num_key_value_heads=cfg.n_kv_heads,
-        intermediate_size=cfg.d_ff,
-        max_position_embeddings=cfg.max_positions,
-        rms_norm_eps=cfg.norm.eps,
-        rope_parameters={"rope_type": "default", "rope_theta": cfg.rope.base},
-        tie_word_embeddings=True,
-    )
-    theirs = LlamaForCausalLM._from_config(copy.deepcopy(config), attn_implementation=attention, dtype=model.dtype)
+    config = LlamaConfig(**llama_config(model.cfg))
+    theirs = LlamaForCausalLM._from_config(config, attn_implementation=attention, dtype=model.dtype)
     state = model.state_dict()
     theirs.load_state_dict(state | {"lm_head.weight": state["model.embed_tokens.weight"]}, assign=True)
     theirs.tie_weights()

@@ -173,7 +173,11 @@ def _likeliest(probs: Probs, mass: float, most: int = 1024) -> np.ndarray:
 
 def draw(probs: Probs, *, seed: int, position: int) -> int:
     """Inverse-CDF draw from `probs` with a uniform number that depends on (seed, position) alone."""
-    point = np.random.default_rng((seed, position)).random()
+    return pick(probs, np.random.default_rng((seed, position)).random())
+
+
+def pick(probs: Probs, point: float) -> int:
+    """Inverse CDF: the token whose share of [0, 1) holds `point`."""
     cumulative = np.cumsum(probs)
     chosen = int(np.searchsorted(cumulative, point * cumulative[-1], side="right"))
     return min(chosen, int(np.flatnonzero(probs)[-1]))

@@ -19,7 +19,7 @@ from jaxtyping import Float64
 from lmcore.cache import KVCache
 from lmcore.errors import InputError
 from lmcore.model import Transformer
-from lmcore.sampling import Sampler
+from lmcore.sampling import Sampler, pick
 
 Probs = Float64[np.ndarray, " V"]
 PROPOSE, ACCEPT, REPLACE = 1, 2, 3
@@ -73,13 +73,6 @@ class Round(NamedTuple):
 def uniform(seed: int, position: int, purpose: int) -> float:
     """A number in [0, 1) that depends on these three alone."""
     return float(np.random.default_rng((seed, position, purpose)).random())
-
-
-def pick(probs: Probs, point: float) -> int:
-    """Inverse CDF: the token whose share of [0, 1) holds `point`."""
-    cumulative = np.cumsum(probs)
-    chosen = int(np.searchsorted(cumulative, point * cumulative[-1], side="right"))
-    return min(chosen, int(np.flatnonzero(probs)[-1]))
 
 
 def residual(p: Probs, q: Probs) -> Probs:

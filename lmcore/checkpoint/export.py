@@ -57,13 +57,13 @@ def weights_folder(
 
 def write_folder(model: Transformer, folder: Path) -> None:
     """Write a model of LLaMA's shape: config.json, and model.safetensors in float32."""
-    config = _llama_config(model.cfg)
+    config = llama_config(model.cfg)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     tensors = {name: tensor.float().cpu().contiguous() for name, tensor in model.state_dict().items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _llama_config(cfg: ModelConfig) -> dict[str, Any]:
+def llama_config(cfg: ModelConfig) -> dict[str, Any]:
     """The config.json that describes this model; refused when LLaMA's fields cannot."""
     a, rope = cfg.attention, cfg.rope or Rope(rotary_dim=cfg.head_dim)
     config = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from lmcore.checkpoint.rules import EMBEDDING, HEAD, Rule
@@ -49,13 +50,7 @@ def _interleaved(rows: Tensor, heads: int, dims: int) -> Tensor:
     by_head = rows.reshape(heads, -1, *rows.shape[1:])
     turned = half_split(by_head[:, :dims].reshape(heads * dims, *rows.shape[1:]), heads)
     turned = turned.reshape(heads, dims, *rows.shape[1:])
-    return _cat(turned, by_head[:, dims:]).reshape(rows.shape)
-
-
-def _cat(first: Tensor, second: Tensor) -> Tensor:
-    import torch
-
-    return torch.cat((first, second), dim=1)
+    return torch.cat((turned, by_head[:, dims:]), dim=1).reshape(rows.shape)
 
 
 def _rotary(cfg: ModelConfig) -> int:
@@ -65,20 +60,17 @@ def _rotary(cfg: ModelConfig) -> int:
 
 def interleaved_q_rows(rows: Tensor, cfg: ModelConfig) -> Parts:
     """The file's rotary pairs are dims 2i and 2i + 1; lmcore turns i and i + d/2."""
-    return (
-        _interleaved(
-            rows.reshape(-1, *rows.shape[2:]) if _per_head(rows, cfg) else rows, cfg.n_heads, _rotary(cfg)
-        ).reshape(rows.shape),
-    )
+    return _half_split_heads(rows, cfg.n_heads, cfg)
 
 
 def interleaved_k_rows(rows: Tensor, cfg: ModelConfig) -> Parts:
     """As `interleaved_q_rows`, for the KV heads."""
-    return (
-        _interleaved(
-            rows.reshape(-1, *rows.shape[2:]) if _per_head(rows, cfg) else rows, cfg.n_kv_heads, _rotary(cfg)
-        ).reshape(rows.shape),
-    )
+    return _half_split_heads(rows, cfg.n_kv_heads, cfg)
+
+
+def _half_split_heads(rows: Tensor, heads: int, cfg: ModelConfig) -> Parts:
+    flat = rows.reshape(-1, *rows.shape[2:]) if _per_head(rows, cfg) else rows
+    return (_interleaved(flat, heads, _rotary(cfg)).reshape(rows.shape),)
 
 
 def _per_head(rows: Tensor, cfg: ModelConfig) -> bool:
@@ -93,13 +85,11 @@ def interleaved_latent_q_rows(rows: Tensor, cfg: ModelConfig) -> Parts:
     by_head = rows.reshape(a.n_heads, a.head_dim, *rows.shape[1:])
     tail = by_head[:, a.nope_dim :].reshape(a.n_heads * a.rope_dim, *rows.shape[1:])
     tail = half_split(tail, a.n_heads).reshape(a.n_heads, a.rope_dim, *rows.shape[1:])
-    return (_cat(by_head[:, : a.nope_dim], tail).reshape(rows.shape),)
+    return (torch.cat((by_head[:, : a.nope_dim], tail), dim=1).reshape(rows.shape),)
 
 
 def interleaved_latent_key_rows(rows: Tensor, cfg: ModelConfig) -> Parts:
     """The shared rotary key, the last `rope_dim` rows beside the latent's, interleaved in the file."""
-    import torch
-
     a = cfg.attention
     assert isinstance(a, Latent)
     return (torch.cat((rows[: a.kv_rank], half_split(rows[a.kv_rank :], 1))),)

@@ -36,25 +36,14 @@ function drawCacheField(canvas, cache, layout, view, colours, ramp) {
     );
   if (view.cell) {
     const { layer, column } = view.cell;
-    const width = layout.column - layout.gap;
-    frame(
-      pen,
+    const box = [
       column * layout.column,
       layout.top + layer * layout.row,
-      width,
+      layout.column - layout.gap,
       layout.row - layout.rowGap,
-      colours.background,
-      5,
-    );
-    frame(
-      pen,
-      column * layout.column,
-      layout.top + layer * layout.row,
-      width,
-      layout.row - layout.rowGap,
-      colours.ink,
-      2,
-    );
+    ];
+    frame(pen, ...box, colours.background, 5);
+    frame(pen, ...box, colours.ink, 2);
   }
   return broken;
 }
