@@ -17,7 +17,8 @@ from ui.models import Opened
 def opened(request: pytest.FixtureRequest) -> Opened:
     choice = state.Choice(state.BUILTIN, "builtin", "cpu", "float32")
     found = models._load(choice, lambda line: True)
-    proofs._JOBS.pop(found.key, None)
+    proofs._forget(found)
+    proofs._PROOFS.drop(lambda key: True)
     return found
 
 
