@@ -25,6 +25,7 @@ PAGES = (
     ("overview", "Overview", ""),
     ("tokens", "Tokens and logits", "tokens"),
     ("attention", "Attention", "attention"),
+    ("positions", "Positions and RoPE", "positions"),
     ("decode", "Decode, step by step", "decode"),
     ("model", "Model", "model"),
 )

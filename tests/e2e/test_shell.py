@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import DESKTOP, PHONE, OpenPage, Server, settle, type_prompt
 
-PAGES = ("Overview", "Tokens and logits", "Attention", "Decode, step by step", "Model")
-PATHS = ("", "tokens", "attention", "decode", "model")
+PAGES = ("Overview", "Tokens and logits", "Attention", "Positions and RoPE", "Decode, step by step", "Model")
+PATHS = ("", "tokens", "attention", "positions", "decode", "model")
 NASTY = "<s> <b>x</b> $x$ *y*\t_z_\n:red[no]"
 
 

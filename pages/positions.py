@@ -1,0 +1,52 @@
+"""Positions and RoPE: how a query and a key know how far apart they are, and what stretching the positions does."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from lmcore.config import ModelConfig
+from ui import models, page, runs, shell, state
+from ui.guard import guard
+
+
+def without_rope(opened: models.Opened) -> None:
+    """What stands here for a model whose q and k nothing turns, with a way to one that has RoPE."""
+    st.info(f"This model has no RoPE: {instead(opened.config)}.")
+    other = state.default_model()
+    if other == opened.choice.label:
+        other = state.BUILTIN
+    wanted = state.Choice(label=other, source=state.SOURCES[other])
+    st.button(f"Open {other}, which has RoPE", on_click=state.choose, args=(wanted,), key="positions_other_model")
+
+
+def instead(cfg: ModelConfig) -> str:
+    """How a model without RoPE tells its positions apart, as the end of a sentence."""
+    if cfg.learned_positions:
+        return "its positions are a learned table, added to the embedding"
+    if cfg.sinusoidal:
+        return "its positions are a fixed table of sines, added to the embedding"
+    if cfg.relative_bias is not None:
+        return "a learned bias for each distance is added to the scores, as in T5"
+    if cfg.alibi is not None:
+        return "ALiBi takes a head’s slope times the distance off each score"
+    return "no q and no k is turned by its position"
+
+
+def main() -> None:
+    page.head(
+        "Chapter 4",
+        "Positions and RoPE",
+        "Each pair of numbers in a query and a key turns with its position, like the hands of many clocks. "
+        "Their product then knows only how far apart the two stand.",
+    )
+    opened = models.current(height=420, config_only=True)
+    prompt = runs.prompt(opened)
+    with guard():
+        if any(opened.config.rope_of(layer) is not None for layer in range(opened.config.n_layers)):
+            page.prose(f"RoPE, base {opened.config.rope.base:g}." if opened.config.rope else "")
+        else:
+            without_rope(opened)
+
+
+shell.ensure()
+main()
