@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float
@@ -11,6 +12,27 @@ from torch import Tensor
 from lmcore.config import ModelConfig
 from lmcore.errors import CapacityError, InputError
 from lmcore.shapes import cache_shapes
+
+
+class Layer(Protocol):
+    """What one layer remembers, however it is stored: positions [start, end)."""
+
+    start: int
+    end: int
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def used_bytes(self) -> int: ...
+    @property
+    def allocated_bytes(self) -> int: ...
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]: ...
+    def keys(self) -> Tensor: ...
+    def values(self) -> Tensor: ...
+    def grow(self, capacity: int) -> None: ...
+    def fork(self) -> Layer: ...
+    def can_truncate(self, length: int) -> bool: ...
+    def truncate(self, length: int) -> None: ...
 
 
 class LayerCache:
@@ -56,6 +78,45 @@ class LayerCache:
         self.v.copy_(values[:, :, -capacity:])
         return keys, values
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.k.dtype
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(t[:, :, : self.kept].numel() * t.element_size() for t in (self.k, self.v))
+
+    @property
+    def allocated_bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for t in (self.k, self.v))
+
+    def keys(self) -> Tensor:
+        return self.k[:, :, : self.kept]
+
+    def values(self) -> Tensor:
+        return self.v[:, :, : self.kept]
+
+    def grow(self, capacity: int) -> None:
+        """Room for `capacity` positions of the text, or for the window, where that is shorter."""
+        slots = capacity if self.window is None else min(capacity, self.window)
+        if slots > self.k.shape[2]:
+            self.k, self.v = (_grown(t, slots, self.kept) for t in (self.k, self.v))
+
+    def fork(self) -> LayerCache:
+        """An independent copy."""
+        copy = LayerCache(self.k.clone(), self.v.clone(), self.window)
+        copy.start, copy.end = self.start, self.end
+        return copy
+
+    def can_truncate(self, length: int) -> bool:
+        """Whether what a query at position `length` reads is still held."""
+        return self.start == 0 or self.start <= max(0, length - (self.window or 0) + 1)
+
+    def truncate(self, length: int) -> None:
+        """Forget positions from `length` on, which `can_truncate` allows."""
+        self.end = min(self.end, length)
+        self.start = min(self.start, self.end)
+
 
 class Extent(NamedTuple):
     """Positions [start, end) that a layer holds."""
@@ -82,7 +143,7 @@ class KVCache:
     tensors and equals it at the capacity.
     """
 
-    def __init__(self, layers: list[LayerCache], capacity: int, growable: bool) -> None:
+    def __init__(self, layers: Sequence[Layer], capacity: int, growable: bool) -> None:
         self.layers, self.capacity, self.growable = layers, capacity, growable
         self.turned: Turned | None = None
 
@@ -116,17 +177,15 @@ class KVCache:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.layers[0].k.dtype
+        return self.layers[0].dtype
 
     @property
     def used_bytes(self) -> int:
-        return sum(
-            t[:, :, : layer.kept].numel() * t.element_size() for layer in self.layers for t in (layer.k, layer.v)
-        )
+        return sum(layer.used_bytes for layer in self.layers)
 
     @property
     def allocated_bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for layer in self.layers for t in (layer.k, layer.v))
+        return sum(layer.allocated_bytes for layer in self.layers)
 
     def reserve(self, new: int) -> None:
         """Make room for `new` more positions, before anything is written; CapacityError when the cache may not grow."""
@@ -142,9 +201,7 @@ class KVCache:
             )
         self.capacity = max(need, 2 * self.capacity)
         for layer in self.layers:
-            slots = self.capacity if layer.window is None else min(self.capacity, layer.window)
-            if slots > layer.k.shape[2]:
-                layer.k, layer.v = (_grown(t, slots, layer.kept) for t in (layer.k, layer.v))
+            layer.grow(self.capacity)
 
     def append(
         self, layer: int, k: Float[Tensor, "B K T Dh"], v: Float[Tensor, "B K T Dv"]
@@ -154,46 +211,36 @@ class KVCache:
 
     def keys(self, layer: int) -> Float[Tensor, "B K S Dh"]:
         """The stored keys of one layer: all positions, or the last `window` of a windowed layer."""
-        held = self.layers[layer]
-        return held.k[:, :, : held.kept]
+        return self.layers[layer].keys()
 
     def values(self, layer: int) -> Float[Tensor, "B K S Dv"]:
         """The stored values of one layer."""
-        held = self.layers[layer]
-        return held.v[:, :, : held.kept]
+        return self.layers[layer].values()
 
     def extent(self, layer: int) -> Extent:
         return Extent(self.layers[layer].start, self.layers[layer].end)
 
     def fork(self) -> KVCache:
         """An independent copy: what is appended to one is not seen by the other."""
-        copies = []
-        for layer in self.layers:
-            copy = LayerCache(layer.k.clone(), layer.v.clone(), layer.window)
-            copy.start, copy.end = layer.start, layer.end
-            copies.append(copy)
-        fork = KVCache(copies, self.capacity, self.growable)
+        fork = KVCache([layer.fork() for layer in self.layers], self.capacity, self.growable)
         fork.turned = self.turned
         return fork
 
     def can_truncate(self, length: int) -> bool:
         """Whether every layer still holds what a query at position `length` reads; always so for 0."""
-        return length == 0 or all(
-            layer.start == 0 or layer.start <= max(0, length - (layer.window or 0) + 1) for layer in self.layers
-        )
+        return length == 0 or all(layer.can_truncate(length) for layer in self.layers)
 
     def truncate(self, length: int) -> None:
         """Forget positions from `length` on. CapacityError when a windowed layer has evicted what they would need."""
         assert 0 <= length <= self.length
         if not self.can_truncate(length):
             raise CapacityError(
-                f"position {length} cannot be restored: a windowed layer keeps only its last positions",
+                f"position {length} cannot be restored: a layer has let go of what its queries read",
                 where="the KV cache",
                 todo="Run the first tokens again.",
             )
         for layer in self.layers:
-            layer.end = min(layer.end, length)
-            layer.start = min(layer.start, layer.end)
+            layer.truncate(length)
         if self.turned is not None:
             tokens, positions, turned = self.turned
             self.turned = Turned(tokens[:, :length], positions[:length], turned)
