@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from lmcore.cache import KVCache
 from lmcore.masks import Mask, additive
 from lmcore.norms import HeadNorm
+from lmcore.positions import t5_buckets
 from lmcore.rope import Turn
-from lmcore.specs import GroupedQuery
+from lmcore.specs import GroupedQuery, RelativeBias
 from lmcore.trace import Edits, Tap
 
 Queries = Float[Tensor, "B H T Dh"]
@@ -33,7 +34,8 @@ class Reads:
     """Which of S keys each of T queries may read: worked out once per forward for each kind of layer.
 
     `kernel` is "causal" (j <= i and T = S) or "all" when the fused kernel can be told in a word, else "mask". With
-    `slopes` (H,) scores get ALiBi's bias `-slope * (i - j)` (Press et al. 2022).
+    `slopes` (H,) scores get ALiBi's bias `-slope * (i - j)` (Press et al. 2022); with `buckets` and their `table`
+    (buckets, H) T5's, `table[bucket of i - j]` (Raffel et al. 2020).
     """
 
     mask: Mask
@@ -41,6 +43,8 @@ class Reads:
     key: Int[Tensor, " S"]
     kernel: str
     slopes: Float[Tensor, " H"] | None = None
+    buckets: RelativeBias | None = None
+    table: Float[Tensor, "buckets H"] | None = None
 
     @cached_property
     def allowed(self) -> Bool[Tensor, "T S"]:
@@ -48,11 +52,24 @@ class Reads:
 
     @cached_property
     def bias(self) -> Float[Tensor, "... T S"]:
-        """What is added to the scaled scores: 0 where a query may read and -inf where not, and ALiBi's bias if any."""
-        hidden = additive(self.allowed)
-        if self.slopes is None:
-            return hidden
-        return hidden + self.slopes[:, None, None] * (self.key[None, :] - self.query[:, None])
+        """What is added to the scaled scores: 0 where a query may read and -inf where not, and the bias of distance."""
+        hidden, distance = additive(self.allowed), self.distance_bias
+        return hidden if distance is None else hidden + distance
+
+    @property
+    def distance_bias(self) -> Float[Tensor, "H T S"] | None:
+        """ALiBi's or T5's bias, by order in the sequence; None where the model has neither."""
+        relative = self.key[None, :] - self.query[:, None]
+        if self.slopes is not None:
+            return self.slopes[:, None, None] * relative
+        if self.buckets is None or self.table is None:
+            return None
+        rows = t5_buckets(relative.cpu().numpy(), self.buckets.buckets, self.buckets.max_distance)
+        return self.table[torch.from_numpy(rows).to(self.table.device)].permute(2, 0, 1)
+
+    @property
+    def biased(self) -> bool:
+        return self.slopes is not None or self.table is not None
 
     @cached_property
     def blind(self) -> Bool[Tensor, "T 1"] | None:
@@ -98,7 +115,7 @@ def with_sinks(scores: Weights, sinks: Float[Tensor, " H"]) -> Weights:
 def attend(q: Queries, k: Keys, v: Values, reads: Reads, how: Scoring, tap: Tap) -> Outputs:
     """`softmax(q k^T * scale + mask) v`, every stage through the tap; query head h reads KV head h // (H / K).
 
-    `scores_scaled` is after scale and soft-cap, `scores_masked` after mask and ALiBi. Shared heads are not copied: the
+    `scores_scaled` is after scale and soft-cap, `scores_masked` after mask and bias. Shared heads are not copied: the
     G query heads of one KV head are stacked on the query axis. A stage that nobody keeps is overwritten by the next: at
     T = 512 fresh memory costs as much as the arithmetic.
     """
@@ -131,7 +148,7 @@ def attend_fused(q: Queries, k: Keys, v: Values, reads: Reads, scale: float) -> 
         return F.scaled_dot_product_attention(stacked, k, v, scale=scale).reshape(b, h, 1, v.shape[-1])
     mask = None
     if reads.kernel == "mask":
-        mask = reads.allowed if reads.slopes is None else reads.bias.to(q.dtype)
+        mask = reads.bias.to(q.dtype) if reads.biased else reads.allowed
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=reads.kernel == "causal", scale=scale, enable_gqa=h != k.shape[1]
     )

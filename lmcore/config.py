@@ -9,7 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lmcore.errors import ConfigError
-from lmcore.specs import Dense, GroupedQuery, Latent, MoE, Norm, QKNorm, Rope, Tuning, Wiring, need, positive
+from lmcore.specs import (
+    Dense,
+    GroupedQuery,
+    Latent,
+    MoE,
+    Norm,
+    QKNorm,
+    RelativeBias,
+    Rope,
+    Tuning,
+    Wiring,
+    need,
+    positive,
+)
 
 __all__ = [
     "Dense",
@@ -19,6 +32,7 @@ __all__ = [
     "ModelConfig",
     "Norm",
     "QKNorm",
+    "RelativeBias",
     "Rope",
     "Tuning",
     "Wiring",
@@ -34,7 +48,8 @@ class ModelConfig:
 
     - `rope` turns q and k in every layer but `nope_layers`; in sliding layers `local_rope` takes its place if given.
     - `learned_positions`: rows of a learned table added to the embedding, the first `position_offset` of them unused.
-    - `alibi`: largest exponent of the slopes of ALiBi's bias, when there is one.
+    - `sinusoidal`: a fixed table added to the embedding, which has a row for any position.
+    - `alibi`: largest exponent of the slopes of ALiBi's bias, when there is one; `relative_bias`: T5's.
     - `chunk` belongs to chunked layers: a query reads its own chunk only (Llama 4).
     - `moe` replaces `ffn` in `moe_layers`.
     - `embedding_scale`, `logit_scale` multiply; `logit_softcap` c gives c tanh(z / c) (Gemma 2).
@@ -56,7 +71,9 @@ class ModelConfig:
     nope_layers: tuple[int, ...] = ()
     learned_positions: int | None = None
     position_offset: int = 0
+    sinusoidal: bool = False
     alibi: float | None = None
+    relative_bias: RelativeBias | None = None
     wiring: Wiring = PRE_NORM
     moe: MoE | None = None
     moe_layers: tuple[int, ...] = ()
@@ -93,6 +110,10 @@ class ModelConfig:
                     expected="at most the head dim",
                     where="field rotary_dim",
                 )
+        if self.sinusoidal and self.d_model % 2:
+            raise ConfigError(
+                f"sinusoidal positions of width {self.d_model}", expected="an even width", where="field d_model"
+            )
         if self.moe_layers and self.moe is None:
             raise ConfigError("moe_layers are given without experts", expected="a moe spec", where="field moe")
 

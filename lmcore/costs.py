@@ -1,25 +1,36 @@
-"""Parameters, KV bytes, FLOPs and trace memory of a config: ints in, ints out, no torch, no model needed.
+"""Parameters, weights and trace memory of a config: ints in, ints out, no torch, no model needed.
 
-Conventions: a multiply-add counts as 2 FLOPs; only matrix products are counted (norms, softmax and activations are
-not, as in PyTorch's `FlopCounterMode`); attention counts the full T x S rectangle that ordinary kernels execute.
+KV bytes are in `lmcore.kv_costs`, FLOPs in `lmcore.flops`, bytes moved and training memory in `lmcore.traffic`; the two
+oldest of them are also named here. Each has a derivation, term by term, in `lmcore.derivations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
+from lmcore.bounds import count
 from lmcore.config import ModelConfig
-from lmcore.errors import InputError
-from lmcore.shapes import BUFFERS, cache_shapes, layer_shapes, param_shapes, stage_shapes
-from lmcore.specs import Dense, Latent, MoE
+from lmcore.flops import forward_flops
+from lmcore.kv_costs import kv_cache_bytes
+from lmcore.layer_kinds import EXPERT, is_buffer, layer_kinds, outer_rows
+from lmcore.quantised import Quantised
+from lmcore.shapes import BUFFERS, layer_shapes, stage_shapes
+from lmcore.specs import MoE
 
-
-def _count(name: str, value: int, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is {value!r}", expected=f"an integer of at least {least}", where=f"argument {name}")
-    return value
+__all__ = [
+    "ActiveCounts",
+    "ParamCounts",
+    "active_counts",
+    "block_param_count",
+    "component_of",
+    "forward_flops",
+    "kv_cache_bytes",
+    "param_counts",
+    "trace_bytes",
+    "weight_bytes",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,23 +48,69 @@ class ParamCounts:
         return self.embedding + self.attention + self.ffn + self.norms + self.head
 
 
+@dataclass(frozen=True, kw_only=True)
+class ActiveCounts:
+    """Parameters that one token meets, in the three conventions in use; all experts but the chosen ones are off.
+
+    - `everything`: embedding table and head included (DeepSeek-V3: 37.55 billion).
+    - `without_input`: without the tables that are only looked up, embedding and positions; a tied matrix stays, since
+      the head multiplies by it (DeepSeek-V3: 36.63 billion; gpt-oss-20b: 3.608 billion).
+    - `without_either`: the blocks and the final norm alone.
+    - `unused_experts`: what was left out in all three.
+    """
+
+    everything: int
+    without_input: int
+    without_either: int
+    unused_experts: int
+
+
 def component_of(name: str) -> str:
     """The component (`embedding`, `attention`, `ffn`, `norms`, `head`) that a parameter name belongs to."""
     if "norm" in name:
         return "norms"
-    for mark, component in (("self_attn.", "attention"), ("mlp.", "ffn"), ("embed_", "embedding")):
+    for mark, component in (
+        ("self_attn.", "attention"),
+        ("relative_bias", "attention"),
+        ("mlp.", "ffn"),
+        ("embed_", "embedding"),
+    ):
         if mark in name:
             return component
     return "head"
 
 
+@lru_cache(maxsize=256)
 def param_counts(cfg: ModelConfig) -> ParamCounts:
     """Parameters by component: the products of the shapes (V D; D H Dh, ...), every expert counted."""
     counts = {"embedding": 0, "attention": 0, "ffn": 0, "norms": 0, "head": 0}
-    for name, shape, times in _shapes(cfg):
-        if name not in BUFFERS:
-            counts[component_of(name)] += times * prod(shape)
+    for row in outer_rows(cfg):
+        counts[component_of(row.name)] += row.numbers
+    for kind in layer_kinds(cfg):
+        for row in kind.rows:
+            if not is_buffer(row):
+                counts[component_of(row.name)] += kind.count * row.times * row.numbers
     return ParamCounts(**counts)
+
+
+@lru_cache(maxsize=256)
+def active_counts(cfg: ModelConfig) -> ActiveCounts:
+    """Parameters that one token meets: `total - sum over mixtures of (E - k) * expert`, in three conventions."""
+    counts = param_counts(cfg)
+    unused = 0
+    for kind in layer_kinds(cfg):
+        if isinstance(kind.ffn, MoE):
+            expert = sum(row.numbers for row in kind.rows if row.name.startswith(EXPERT))
+            unused += kind.count * (kind.ffn.n_experts - kind.ffn.top_k) * expert
+    head = cfg.vocab_size * cfg.d_model
+    looked_up = counts.embedding - head if cfg.tied else counts.embedding
+    active = counts.total - unused
+    return ActiveCounts(
+        everything=active,
+        without_input=active - looked_up,
+        without_either=active - counts.embedding - counts.head,
+        unused_experts=unused,
+    )
 
 
 def block_param_count(cfg: ModelConfig, layer: int = 0) -> int:
@@ -61,77 +118,20 @@ def block_param_count(cfg: ModelConfig, layer: int = 0) -> int:
     return sum(prod(shape) for name, shape in layer_shapes(cfg, layer).items() if name not in BUFFERS)
 
 
-def weight_bytes(cfg: ModelConfig, itemsize: int) -> int:
-    """Bytes of all stored tensors at `itemsize` bytes a number, from the shape table."""
-    return _count("itemsize", itemsize, 1) * sum(times * prod(shape) for _, shape, times in _shapes(cfg))
+def weight_bytes(cfg: ModelConfig, itemsize: int, *, quantised: Quantised | None = None) -> int:
+    """Bytes of all stored tensors at `itemsize` bytes a number, from the shape table.
 
-
-def _shapes(cfg: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """Every row of the shape table, layers with the same feed-forward once: name, shape, how many layers have it."""
-    outside = param_shapes(cfg.changed(n_layers=1, layer_types=cfg.layer_types[:1], moe=None, moe_layers=()))
-    yield from ((name, shape, 1) for name, shape in outside.items() if not name.startswith("model.layers."))
-    kinds: dict[bool, list[int]] = {}
-    for layer in range(cfg.n_layers):
-        kinds.setdefault(isinstance(cfg.ffn_of(layer), MoE), []).append(layer)
-    for layers in kinds.values():
-        yield from ((name, shape, len(layers)) for name, shape in layer_shapes(cfg, layers[0]).items())
-
-
-def kv_cache_bytes(cfg: ModelConfig, *, context: int, batch: int = 1, itemsize: int = 2) -> tuple[int, ...]:
-    """Bytes of the KV cache, one int per layer: B * min(S, w) * 2 K Dh * itemsize, with w the layer's window."""
-    for name, value, least in (("context", context, 0), ("batch", batch, 0), ("itemsize", itemsize, 1)):
-        _count(name, value, least)
-    sizes = []
-    for layer in range(cfg.n_layers):
-        per_token = sum(prod(shape) for shape in cache_shapes(cfg, layer).values())
-        window = cfg.window_of(layer)
-        kept = context if window is None else min(context, window)
-        sizes.append(batch * kept * per_token * itemsize)
-    return tuple(sizes)
-
-
-def forward_flops(
-    cfg: ModelConfig, *, tokens: int, cached: int = 0, batch: int = 1, logits: int | None = None
-) -> dict[str, int]:
-    """FLOPs of one forward of `tokens` new tokens after `cached` ones, by component, all layers together.
-
-    projections 2 T per weight of q, k, v and o; scores 2 T S H Dh and mix 2 T S H Dv a layer, S = cached + T. Layers
-    with a window w execute the masked cells of a prefill, too, and read min(S, w + T) keys after cached tokens, w of
-    them from the cache. FFN 2 T per weight, of the chosen experts only in a mixture; logits 2 D V for each of `logits`
-    positions (all T when None). MLA after cached tokens: the absorbed path, in which a head's q and mix are as wide as
-    the latent (r + d_rope, r).
+    With `quantised` the matrices of the layers are stored so, scales counted; embedding, head, norms and biases keep
+    `itemsize`, as in GPTQ and AWQ files.
     """
-    t, b = _count("tokens", tokens), _count("batch", batch)
-    s = _count("cached", cached) + t
-    kept = t if logits is None else min(t, _count("logits", logits))
-    a, d = cfg.attention, cfg.d_model
-    projections = sum(prod(x) for name, x in layer_shapes(cfg).items() if _is_projection(name))
-    # Absorbed, the up-projection of the latent is applied to q and to the mix of the new positions, expanded to the
-    # latents of the new positions: T times its weights both ways.
-    absorbed = isinstance(a, Latent) and s > t
-    query, value = (
-        (a.kv_rank + a.rope_dim, a.kv_rank) if isinstance(a, Latent) and absorbed else (a.head_dim, a.value_dim)
-    )
-    windows = (cfg.window_of(layer) for layer in range(cfg.n_layers))
-    keys = sum(s if w is None or s == t else min(s, w + t) for w in windows)
-    return {
-        "projections": b * cfg.n_layers * 2 * t * projections,
-        "scores": b * 2 * t * keys * a.n_heads * query,
-        "mix": b * 2 * t * keys * a.n_heads * value,
-        "ffn": b * 2 * t * sum(_ffn_weights_used(cfg.ffn_of(layer), d) for layer in range(cfg.n_layers)),
-        "logits": b * 2 * kept * d * cfg.vocab_size,
-    }
-
-
-def _is_projection(name: str) -> bool:
-    return name.startswith("self_attn.") and "proj" in name and name.endswith(".weight")
-
-
-def _ffn_weights_used(f: Dense | MoE, d: int) -> int:
-    """Matrix weights of the feed-forward sublayer that one token meets."""
-    if isinstance(f, MoE):
-        return d * (f.n_experts + 3 * f.top_k * f.d_ff + 3 * f.shared_d_ff + int(f.shared_gate))
-    return (3 if f.gated else 2) * d * f.d_ff
+    size = count("itemsize", itemsize, 1, 16)
+    total = sum(size * row.numbers for row in outer_rows(cfg))
+    for kind in layer_kinds(cfg):
+        for row in kind.rows:
+            small = quantised is not None and row.is_matrix
+            one = quantised.bytes_of(1, row.numbers) if quantised and small else size * row.numbers
+            total += kind.count * row.times * one
+    return total
 
 
 def trace_bytes(

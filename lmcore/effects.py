@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from lmcore.block import Block
 from lmcore.errors import InputError
-from lmcore.model import Block, Transformer
+from lmcore.model import Transformer
 from lmcore.norms import Normalise
 from lmcore.trace import Capture
 

@@ -9,19 +9,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmcore.attention import Attention, Reads
+from lmcore.attention import Reads
+from lmcore.block import Backbone
 from lmcore.cache import KVCache, Turned
 from lmcore.config import ModelConfig
 from lmcore.costs import trace_bytes
 from lmcore.errors import CapacityError, InputError
-from lmcore.ffn import FeedForward, Mixture
 from lmcore.frequencies import same_frequencies
 from lmcore.masks import Mask
-from lmcore.mla import LatentAttention
-from lmcore.norms import Normalise
-from lmcore.positions import alibi_slopes
+from lmcore.positions import alibi_slopes, sinusoidal_rows
 from lmcore.rope import Turn, rope_table
-from lmcore.specs import Latent, MoE, Rope
+from lmcore.specs import Rope
 from lmcore.trace import NO_EDITS, Capture, Edits, Tap, Trace
 
 
@@ -30,71 +28,6 @@ class Output(NamedTuple):
 
     logits: Tensor
     trace: Trace | None
-
-
-class Block(nn.Module):
-    """Attention and feed-forward around the residual stream, in the order that `Wiring` names."""
-
-    def __init__(self, cfg: ModelConfig, layer: int) -> None:
-        super().__init__()
-        wiring, attention, ffn = cfg.wiring, cfg.attention, cfg.ffn_of(layer)
-        if wiring.norms_input:
-            self.input_layernorm = Normalise(cfg.d_model, cfg.norm)
-            if not wiring.shared_norm:
-                self.post_attention_layernorm = Normalise(cfg.d_model, cfg.norm)
-        if wiring.norms_output:
-            self.post_self_attn_layernorm = Normalise(cfg.d_model, cfg.norm)
-            self.post_mlp_layernorm = Normalise(cfg.d_model, cfg.norm)
-        if isinstance(attention, Latent):
-            self.self_attn = LatentAttention(cfg.d_model, attention)
-        else:
-            self.self_attn = Attention(cfg.d_model, attention)
-        self.mlp = Mixture(cfg.d_model, ffn) if isinstance(ffn, MoE) else FeedForward(cfg.d_model, ffn)
-        self.wiring = wiring
-
-    def forward(
-        self, x: Float[Tensor, "B T D"], turn: Turn | None, reads: Reads, cache: KVCache | None, tap: Tap, edits: Edits
-    ) -> Float[Tensor, "B T D"]:
-        w = self.wiring
-        start = x = tap("resid_pre", x)
-        normed = tap("normed", self.input_layernorm(x) if w.norms_input else x)
-        out = self.self_attn(normed, turn, reads, cache, tap, edits)
-        if tap.layer not in edits.zero_attention:
-            x = self._add(x, out, "post_self_attn_layernorm")
-        x = tap("resid_mid", x)
-        base = start if w.parallel else x
-        if w.shared_norm:
-            normed = tap("ffn_normed", normed)
-        else:
-            normed = tap("ffn_normed", self.post_attention_layernorm(base) if w.norms_input else base)
-        out = self.mlp(normed, tap)
-        if tap.layer not in edits.zero_ffn:
-            x = self._add(x, out, "post_mlp_layernorm")
-        return tap("resid_post", x)
-
-    def _add(self, x: Tensor, out: Tensor, norm: str) -> Tensor:
-        """What the residual stream is after a sublayer."""
-        w = self.wiring
-        if w.order == "post":
-            return getattr(self, norm)(x + out)
-        if w.norms_output:
-            out = getattr(self, norm)(out)
-        return x + (out if w.residual_scale == 1 else out * w.residual_scale)
-
-
-class Backbone(nn.Module):
-    """Everything but the head, under the names that Hugging Face gives it in LLaMA."""
-
-    def __init__(self, cfg: ModelConfig) -> None:
-        super().__init__()
-        self.embed_tokens = nn.Embedding(cfg.vocab_size, cfg.d_model)
-        if cfg.learned_positions is not None:
-            self.embed_positions = nn.Embedding(cfg.learned_positions, cfg.d_model)
-        if cfg.embedding_norm:
-            self.embed_norm = Normalise(cfg.d_model, cfg.norm)
-        self.layers = nn.ModuleList(Block(cfg, layer) for layer in range(cfg.n_layers))
-        if cfg.final_norm:
-            self.norm = Normalise(cfg.d_model, cfg.norm)
 
 
 class Transformer(nn.Module):
@@ -144,12 +77,15 @@ class Transformer(nn.Module):
         return z if cfg.logit_softcap is None else cfg.logit_softcap * torch.tanh(z / cfg.logit_softcap)
 
     def embed(self, tokens: Int[Tensor, "B T"], positions: Int[Tensor, " T"]) -> Float[Tensor, "B T D"]:
-        """What enters the first block: token rows, scaled, plus learned positions, normed, as the model has it."""
+        """What enters the first block: token rows, scaled, plus a table's positions, normed, as the model has it."""
         x = self.model.embed_tokens(tokens)
         if self.cfg.embedding_scale != 1:
             x = x * torch.tensor(self.cfg.embedding_scale, dtype=x.dtype)
         if self.cfg.learned_positions is not None:
             x = x + self.model.embed_positions(positions + self.cfg.position_offset)
+        if self.cfg.sinusoidal:
+            rows = sinusoidal_rows(positions.cpu().numpy(), self.cfg.d_model)
+            x = x + torch.from_numpy(rows).to(x)
         return self.model.embed_norm(x) if self.cfg.embedding_norm else x
 
     def forward(
@@ -165,12 +101,12 @@ class Transformer(nn.Module):
     ) -> Output:
         """Logits for each of T new tokens, which follow the `cache.length` tokens already in the cache.
 
-        `positions` replaces the positions that RoPE or a learned table sees (default: cache length onwards); masks and
-        ALiBi go by order in the sequence, whatever the positions. `logits_to_keep` = n gives logits for the last n
+        `positions` replaces the positions that RoPE or a table sees (default: cache length onwards); masks, ALiBi and
+        T5's bias go by order in the sequence, whatever the positions. `logits_to_keep` = n gives logits for the last n
         tokens only, 0 for all. `depth` = n runs the first n layers only, and the head on their result. Gradients are
         recorded in training mode (`train()`) only; a model starts in evaluation mode.
-        Raises InputError for ids outside the vocabulary, CapacityError for a trace over `capture.max_bytes` or a full
-        cache; the cache is then unchanged.
+        Raises InputError for ids outside the vocabulary and for positions beyond a learned table, CapacityError for a
+        trace over `capture.max_bytes` or a full cache; the cache is then unchanged.
         """
         with torch.inference_mode(not self.training):
             return self._forward(tokens, positions, cache, capture, edits or NO_EDITS, logits_to_keep, depth)
@@ -188,9 +124,10 @@ class Transformer(nn.Module):
         t = tokens.shape[1]
         past = cache.length if cache is not None else 0
         self._check(tokens, past, capture)
+        at = torch.arange(past, past + t, device=self.device) if positions is None else positions
+        self._check_positions(at)
         if cache is not None:
             cache.reserve(t)
-        at = torch.arange(past, past + t, device=self.device) if positions is None else positions
         length = self._follow(tokens, at, cache, edits)
         trace = Trace() if capture is not None else None
         x = self._blocks(tokens, at, length, cache, capture, edits, depth, trace)
@@ -271,6 +208,19 @@ class Transformer(nn.Module):
                     todo="Capture fewer layers or stages, or shorten the prompt.",
                 )
 
+    def _check_positions(self, at: Tensor) -> None:
+        """A learned table has a row for each position it was trained with, and for no other."""
+        if self.cfg.learned_positions is None:
+            return
+        rows, last = self.cfg.learned_positions - self.cfg.position_offset, int(at.max())
+        if last >= rows:
+            raise InputError(
+                f"position {last} has no row in the model's learned table of {rows}",
+                expected=f"positions from 0 to {rows - 1}",
+                where="the prompt",
+                todo=f"Shorten it to {rows} tokens, or take a model whose positions are computed.",
+            )
+
     def _rope_of(self, layer: int, edits: Edits) -> Rope | None:
         own = self.cfg.rope_of(layer)
         return edits.rope if own is not None and edits.rope is not None else own
@@ -290,8 +240,10 @@ class Transformer(nn.Module):
         first = cache.layers[self.cfg.layer_types.index(kind)].start if cache is not None else 0
         t, s = index.shape[0], past + index.shape[0] - first
         kernel = "mask"
-        plain = edits.mask is None and self.slopes is None and chunk is None
+        plain = edits.mask is None and self.slopes is None and self.cfg.relative_bias is None and chunk is None
         if plain and (window is None or s <= window) and (t == 1 or t == s):
             kernel = "all" if t == 1 else "causal"
         keys = torch.arange(first, first + s, device=index.device)
-        return Reads(edits.mask or Mask(window=window, chunk=chunk), index, keys, kernel, self.slopes)
+        mask = edits.mask or Mask(window=window, chunk=chunk)
+        table = None if self.cfg.relative_bias is None else self.model.relative_bias.weight
+        return Reads(mask, index, keys, kernel, self.slopes, self.cfg.relative_bias, table)

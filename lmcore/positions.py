@@ -45,7 +45,7 @@ def sinusoidal_table(length: int, d_model: int) -> Float64[np.ndarray, "T D"]:
 def t5_buckets(
     relative: Int[np.ndarray, "..."], n_buckets: int = 32, max_distance: int = 128
 ) -> Int64[np.ndarray, "..."]:
-    """The bucket of each relative position `key - query`, as a decoder of T5 has them (Raffel et al. 2020, section 2.1).
+    """The bucket of each relative position `key - query`, as T5's decoder has them (Raffel et al. 2020, section 2.1).
 
     With n = query - key: one bucket a distance for n < B/2; then B/2 buckets whose bounds grow geometrically up to
     `max_distance`, `B/2 + floor(ln(n / (B/2)) / ln(max_distance / (B/2)) * B/2)`; the last for all beyond. Keys after

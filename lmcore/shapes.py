@@ -52,6 +52,8 @@ def _latent(d: int, a: Latent) -> Shapes:
 
 
 def _dense(d: int, f: Dense) -> Shapes:
+    if not f.d_ff:
+        return {}
     shapes = _linear("gate_proj", f.d_ff, d, f.bias) if f.gated else {}
     return shapes | _linear("up_proj", f.d_ff, d, f.bias) | _linear("down_proj", d, f.d_ff, f.bias)
 
@@ -82,10 +84,10 @@ def layer_shapes(cfg: ModelConfig, layer: int = 0) -> Shapes:
     shapes |= {f"self_attn.{name}": shape for name, shape in attention.items()}
     if cfg.wiring.norms_output:
         shapes |= _norm("post_self_attn_layernorm", d, cfg.norm)
-    if cfg.wiring.norms_input and not cfg.wiring.shared_norm:
+    if cfg.wiring.norms_input and not cfg.wiring.shared_norm and ffn:
         shapes |= _norm("post_attention_layernorm", d, cfg.norm)
     shapes |= {f"mlp.{name}": shape for name, shape in ffn.items()}
-    if cfg.wiring.norms_output:
+    if cfg.wiring.norms_output and ffn:
         shapes |= _norm("post_mlp_layernorm", d, cfg.norm)
     return shapes
 
@@ -96,6 +98,8 @@ def param_shapes(cfg: ModelConfig) -> Shapes:
     shapes: Shapes = {"model.embed_tokens.weight": (cfg.vocab_size, d)}
     if cfg.learned_positions is not None:
         shapes["model.embed_positions.weight"] = (cfg.learned_positions, d)
+    if cfg.relative_bias is not None:
+        shapes["model.relative_bias.weight"] = (cfg.relative_bias.buckets, cfg.n_heads)
     if cfg.embedding_norm:
         shapes |= _norm("model.embed_norm", d, cfg.norm)
     kinds: dict[bool, Shapes] = {}

@@ -155,7 +155,10 @@ class Latent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dense:
-    """Feed-forward sublayer: gated, `down(act(gate x) * up x)` (Shazeer 2020), or plain, `down(act(up x))`."""
+    """Feed-forward sublayer: gated, `down(act(gate x) * up x)` (Shazeer 2020), or plain, `down(act(up x))`.
+
+    With `d_ff` 0 there is none, and no norm before it: the block is attention only (Elhage et al. 2021).
+    """
 
     d_ff: int
     activation: str = "silu"
@@ -163,7 +166,7 @@ class Dense:
     bias: bool = False
 
     def __post_init__(self) -> None:
-        positive(self.d_ff, "d_ff")
+        positive(self.d_ff, "d_ff", 0)
         need(self.activation, ACTIVATIONS, "activation", "activation")
 
 
@@ -238,6 +241,20 @@ class Wiring:
     @property
     def norms_output(self) -> bool:
         return self.order in ("sandwich", "output", "post")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelativeBias:
+    """T5's bias on the scaled scores: one learned number per head and bucket of distance, shared by all layers
+    (Raffel et al. 2020, section 2.1); `lmcore.positions.t5_buckets` says which distances share a bucket.
+    """
+
+    buckets: int = 32
+    max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        positive(self.buckets, "buckets of the relative bias", 2)
+        positive(self.max_distance, "max_distance of the relative bias", self.buckets // 2 + 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from lmcore.config import ModelConfig
 from lmcore.errors import ConfigError
-from lmcore.families import classic, gated, sparse
+from lmcore.families import classic, gated, sparse, teaching
 from lmcore.frequencies import frequencies
 from lmcore.reading import Reader
 
@@ -49,6 +49,7 @@ READERS: dict[str, Callable[[Reader], ModelConfig]] = {
     "deepseek_v2": sparse.deepseek_v2,
     "deepseek_v3": sparse.deepseek_v3,
     "llama4_text": sparse.llama4,
+    "glassbox": teaching.glassbox,
 }
 FAMILIES = tuple(READERS)
 # Each expert has names of its own: a table of them is made before a tensor is read. DeepSeek-V3 has 14,848.

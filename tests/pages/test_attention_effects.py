@@ -11,9 +11,9 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from figures.payload import unpack
+from lmcore.block import Block
 from lmcore.checkpoint import Loaded
 from lmcore.effects import planted_scores
-from lmcore.model import Block
 from lmcore.trace import Capture
 from tests.lmcore.family_models import VARIANTS, build
 from tests.pages.test_attention_masks import TEXT, attention, loaded, words
