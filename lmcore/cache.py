@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,7 @@ from lmcore.errors import CapacityError, InputError
 from lmcore.shapes import cache_shapes
 
 
+@runtime_checkable
 class Layer(Protocol):
     """What one layer remembers, however it is stored: positions [start, end)."""
 
