@@ -13,9 +13,9 @@ from math import prod
 from lmcore.bounds import count
 from lmcore.config import ModelConfig
 from lmcore.flops import forward_flops
+from lmcore.formats import Quantised
 from lmcore.kv_costs import kv_cache_bytes
 from lmcore.layer_kinds import EXPERT, is_buffer, layer_kinds, outer_rows
-from lmcore.quantised import Quantised
 from lmcore.shapes import BUFFERS, layer_shapes, stage_shapes
 from lmcore.specs import MoE
 
