@@ -18,6 +18,8 @@ from typing import Any
 import streamlit as st
 from streamlit.components.v2 import component
 
+from figures.payload import pack
+
 FOLDER = Path(__file__).parent.parent / "assets" / "components"
 _SHARED = FOLDER / "shared"
 
@@ -78,6 +80,11 @@ def sent(key: str, name: str, default: Any = None) -> Any:
 def strip(payload: bytes, *, key: str) -> int | None:
     """The token strip (payload: `figures.strip.strip_payload`); the selected position, if the payload asks for it."""
     return _whole_number(mount("strip", payload, key=key, values={"position": None}).position)
+
+
+def copylink(always: Mapping[str, str], *, key: str = "copy_link") -> None:
+    """A button that copies the address as it stands; `always` are choices that a link names even where it need not."""
+    mount("copylink", pack({"always": dict(always)}), key=key)
 
 
 def arch(payload: bytes, *, key: str) -> str | None:

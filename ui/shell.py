@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from figures.format import group
-from ui import models, proofs, runs, state
+from ui import components, models, proofs, runs, state
 from ui.guard import guard
 from ui.markdown import plain
 
@@ -41,6 +41,8 @@ def main() -> None:
             state.warn_of_link()
         with st.sidebar:
             notes = _Notes(state.controls(), st.empty())
+            # The first component of a page waits for Streamlit's script of components; this one sends for it early.
+            components.copylink({"model": state.choice().label, "prompt": state.prompt()})
         settled = models.settled()
         told = notes.tell(choices=settled)
         with guard():

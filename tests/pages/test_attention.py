@@ -101,7 +101,7 @@ def test_a_single_byte_is_read_after_the_start_token() -> None:
 
 def test_an_empty_prompt_has_a_way_out() -> None:
     at = attention(prompt="")
-    assert not at.get("bidi_component")
+    assert not at.main.get("bidi_component")
     at.button(key="empty_prompt").click().run()
     assert payload(at)[0]["shape"][2] > 60
 

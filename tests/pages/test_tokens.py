@@ -101,7 +101,7 @@ def test_empty_prompt_leaves_the_scripts():
     at = open_page("tokens", prompt="")
     assert not at.error
     assert at.button(key="empty_prompt")
-    assert [e.proto.component_name for e in at.get("bidi_component")] == ["glassbox_scripts"]
+    assert [e.proto.component_name for e in at.main.get("bidi_component")] == ["glassbox_scripts"]
 
 
 def test_one_token_of_the_real_model_has_no_loss_and_says_so(smollm2_source: str):
