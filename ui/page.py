@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -81,6 +82,17 @@ def awaited(key: str, *, height: int) -> Callable[[], DeltaGenerator]:
         return slot.container()
 
     return place
+
+
+@contextmanager
+def at_least(height: int) -> Iterator[None]:
+    """Keeps `height` pixels for what is inside while the browser still fetches the scripts that draw it, so that what
+    stands below does not jump when they arrive. What is inside may be taller."""
+    with st.container(horizontal=True, gap=None):
+        with st.container():
+            yield
+        with st.container(width=1, height=height, border=False):
+            st.space(1)
 
 
 def tools() -> DeltaGenerator:
