@@ -78,8 +78,8 @@ def load_pretrained(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
-    """The model at a source: "builtin", "package:<name>", a folder, a .gguf file, .safetensors beside a config, or one
-    of a hub ("owner/name", "owner/name@revision", "hub:owner/name/file.gguf").
+    """The model at a source: "builtin", "teaching:<name>", "package:<name>", a folder, a .gguf file, .safetensors
+    beside a config, or one of a hub ("owner/name", "owner/name@revision", "hub:owner/name/file.gguf").
 
     `progress(done, total, text)` is called often; what it raises cancels the load and passes through. Raises
     CheckpointError, ConfigError, CapacityError or InputError, each saying what was found and what to do.

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
 
+from lmcore import teaching
 from lmcore.errors import CheckpointError
 
 BUILTIN = "builtin"
@@ -80,6 +81,8 @@ def resolve(source: str | Path) -> Place:
         return Place(BUILTIN, None, BUILTIN)
     if name.startswith("package:"):
         return _in_package(name.removeprefix("package:"))
+    if name.startswith("teaching:"):
+        return _taught(name.removeprefix("teaching:"))
     if name.startswith(("hub:", "https:", "http:")):
         return _on_hub(name)
     path = Path(name).expanduser()
@@ -93,7 +96,7 @@ def resolve(source: str | Path) -> Place:
             f"there is nothing at {name[:200]!r}",
             expected=f"a folder with config.json and safetensors, a .gguf file, {BUILTIN}, "
             + ", ".join(f"package:{package}" for package in PACKAGES)
-            + ", or a hub id (owner/name)",
+            + ", teaching:NAME, or a hub id (owner/name)",
             todo="Check the path.",
         ) from error
     if is_folder:
@@ -154,6 +157,17 @@ def _on_hub(name: str) -> Place:
             todo="Check the spelling.",
         )
     return Place("hub", None, str(hub), hub=hub)
+
+
+def _taught(name: str) -> Place:
+    model = teaching.by_name(name)
+    if not (model.folder / "model.safetensors").is_file():
+        raise CheckpointError(
+            f"teaching model {name} is not in assets/models",
+            expected="its folder, as the repository has it",
+            todo=f"Train it: `python -m lmcore.train {name} --text FILE`.",
+        )
+    return Place("folder", model.folder, "")
 
 
 def _in_package(name: str) -> Place:
