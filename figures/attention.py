@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from figures.head_metrics import METRICS, head_metrics
+from figures.head_metrics import METRICS, Metric, head_metrics
 from figures.payload import pack
 from figures.tokens import Token
 from lmcore.errors import InputError
@@ -60,7 +60,7 @@ class View:
 class Summary:
     """What is known of every head without its weights."""
 
-    metrics: np.ndarray  # (L, H, 4) float32, by METRICS
+    metrics: np.ndarray  # (L, H, 7) float32, by METRICS
     not_finite: np.ndarray  # (L, H) int32, cells that are NaN or infinite
     thumbnails: np.ndarray  # (2, L, H, P, P) uint8, raw and without position 0; P = 0 where all weights are sent
     block: int  # cells of the map on a side of one cell of a thumbnail
@@ -130,7 +130,7 @@ def attention_payload(
     """The component's payload; `exact` is the layer and head whose exact weights it must hold (default: the view's).
 
     At most EXACT_BYTES of weights, THUMBNAIL_BYTES of thumbnails (or 32 bytes a head, where that is more), T^2 / 8 for
-    each distinct mask, 20 bytes of numbers a head, and the tokens' text.
+    each distinct mask, 32 bytes of numbers a head, and the tokens' text.
     """
     view = view or summary.start
     n_layers, n_heads, n_tokens = summary.shape
@@ -154,11 +154,19 @@ def attention_payload(
         "triangular": summary.triangular,
         "block": summary.block,
         "mask_of_layer": summary.mask_of_layer.tolist(),
-        "metrics": [asdict(metric) for metric in METRICS],
+        "metrics": [asdict(metric) | {"top": _top(metric, summary)} for metric in METRICS],
         "view": asdict(view),
     }
     masks = np.packbits(summary.masks.reshape(len(summary.masks), -1), axis=-1, bitorder="little")
     return pack(meta, packed, masks, summary.metrics, summary.not_finite, summary.thumbnails)
+
+
+def _top(metric: Metric, summary: Summary) -> float:
+    """The end of a metric's axis: 1, or for a distance what a causal head that reads position 0 only has, T / 2."""
+    if not metric.tokens:
+        return 1.0
+    found = summary.metrics[..., METRICS.index(metric)]
+    return max(1.0, summary.shape[2] / 2, float(np.nanmax(found, initial=0)))
 
 
 def _cells(tokens: int, triangular: bool) -> int:

@@ -25,9 +25,9 @@ class Maps:
         self.page = page
         self.map: Locator = page.locator("canvas.map")
         self.grid: Locator = page.locator("canvas.grid")
-        self.map.wait_for()
+        page.locator("canvas.map:visible, canvas.lines:visible").wait_for()
         page.wait_for_function("() => document.fonts.status === 'loaded'")
-        self.map.scroll_into_view_if_needed()
+        page.locator("canvas.map:visible, canvas.lines:visible").scroll_into_view_if_needed()
 
     @property
     def view(self) -> dict[str, str]:

@@ -8,19 +8,19 @@ function listen(page) {
 
   grid.onclick = (event) => {
     const found = headAt(page.field, page.grid, ...at(event));
-    if (found) change(page, found);
+    if (found) change(page, event.shiftKey || event.ctrlKey || event.metaKey ? togglePin(page.field, page.view, found) : found);
   };
   grid.onmousemove = (event) => {
     const found = headAt(page.field, page.grid, ...at(event));
-    grid.title = found ? `layer ${found.layer}, head ${found.head}` : "";
+    grid.title = found ? `layer ${found.layer}, head ${found.head}; with Shift or Ctrl a click pins it` : "";
   };
   grid.onkeydown = (event) => {
+    if (event.key.toLowerCase() === "p" && !event.ctrlKey && !event.metaKey && !event.altKey) return change(page, togglePin(page.field, page.view, page.view));
     if (!plainKey(event)) return;
-    const { layer, head } = page.view;
     const [down, right] = ARROWS[event.key] ?? [0, 0];
-    const ends = { Home: 0, End: page.field.heads - 1 };
     event.preventDefault();
-    change(page, { layer: Math.max(0, layer + down), head: Math.max(0, ends[event.key] ?? head + right) });
+    const found = stepHead(page.field, page.grid, page.view, down, right, { Home: "first", End: "last" }[event.key]);
+    if (found) change(page, found);
   };
 
   map.onclick = (event) => {
@@ -78,8 +78,15 @@ function expose({ nodes: { grid, map }, field, view, map: layout, grid: heads },
   };
   map.shownAt = (query, key) => {
     const cell = cellIndex(layout, layout.firstQuery, query) * layout.cells + cellIndex(layout, layout.firstKey, key);
+    if (!shown) return null;
     return { state: shown.states[cell], value: shown.states[cell] === VALUE ? shown.values[cell] : null };
   };
-  grid.placeOf = (layer, head) => ({ x: heads.x(head) + heads.thumb / 2, y: heads.y(layer) + heads.thumb / 2 });
-  grid.colourAt = (layer, head, across, down) => pixel(grid, heads.x(head) + across * heads.thumb, heads.y(layer) + down * heads.thumb);
+  grid.placeOf = (layer, head) => {
+    const place = heads.place(layer, head);
+    return place && { x: place.x + heads.thumb / 2, y: place.y + heads.thumb / 2 };
+  };
+  grid.colourAt = (layer, head, across, down) => {
+    const { x, y } = heads.place(layer, head);
+    return pixel(grid, x + across * heads.thumb, y + down * heads.thumb);
+  };
 }

@@ -1,34 +1,45 @@
 // All heads at once: layers down, query heads across in groups that share a KV head; each a thumbnail or, for one cell, a square.
 
-const TOP_HEADS = 12;
 const HEAD_AXIS = 32; // the height of the brackets and head numbers, which stay in sight when the grid scrolls
 
 // Where things are, in CSS pixels. A phone fits the heads into its width; elsewhere the pitch is 20 and the box scrolls.
-function gridLayout(field, width, narrow) {
+function gridLayout(field, width, narrow, ranks = null) {
+  if (ranks?.order) return rankedLayout(field, width, ranks.order);
   const left = 26;
   const top = 2; // room for the frame of a head in the first row
   const gap = 7;
   const gaps = gap * (field.kvHeads - 1);
   const pitch = narrow ? Math.max(14, Math.min(44, Math.floor((width - left - gaps - 2) / field.heads))) : 20;
-  const thumb = pitch - 2;
+  const x = (head) => left + head * pitch + Math.floor(head / field.groupSize) * gap;
+  const y = (layer) => top + layer * pitch;
   return {
+    order: null,
     left,
     top,
     pitch,
-    thumb,
+    thumb: pitch - 2,
     width: left + field.heads * pitch + gaps + 2,
     height: top + field.layers * pitch + 4,
-    x: (head) => left + head * pitch + Math.floor(head / field.groupSize) * gap,
-    y: (layer) => top + layer * pitch,
+    x,
+    y,
+    place: (layer, head) => ({ x: x(head), y: y(layer) }),
   };
 }
 
 // The head at a point, or null in a margin or a gap that belongs to none.
 function headAt(field, layout, x, y) {
+  if (layout.order) return rankedAt(field, layout, x, y);
   const layer = Math.floor((y - layout.top) / layout.pitch);
   if (layer < 0 || layer >= field.layers) return null;
   for (let head = 0; head < field.heads; head++) if (x >= layout.x(head) && x < layout.x(head) + layout.pitch) return { layer, head };
   return null;
+}
+
+// The head that an arrow key, Home or End goes to.
+function stepHead(field, layout, { layer, head }, down, right, end) {
+  if (layout.order) return rankedStep(field, layout, { layer, head }, down, right, end);
+  const across = end === "first" ? 0 : end === "last" ? field.heads - 1 : head + right;
+  return { layer: Math.max(0, layer + down), head: Math.max(0, across) };
 }
 
 // Every head's thumbnail, painted once for a payload, scale, theme and size: moving about then only copies from it.
@@ -69,51 +80,42 @@ function paintThumbnails(field, scale, layout, ramp, colours) {
   return { sheet, pixels };
 }
 
-// The heads' scores in a mode that ranks them; NaN where undefined. Mode "maps" ranks nothing.
-function headScores(field, mode, view) {
-  const index = field.metrics.findIndex((metric) => metric.key === mode);
-  const scores = new Float64Array(field.layers * field.heads);
-  for (let layer = 0; layer < field.layers; layer++)
-    for (let head = 0; head < field.heads; head++)
-      scores[layer * field.heads + head] =
-        mode === "cell" ? (field.anyCell(layer, head, view.query, view.key, view.scale).value ?? NaN) : field.metric(layer, head, index);
-  const ranked = [...scores].filter(Number.isFinite).sort((a, b) => b - a);
-  return { scores, least: ranked.length ? ranked[Math.min(TOP_HEADS, ranked.length) - 1] : Infinity };
-}
-
-function drawGrid(canvas, field, view, layout, thumbnails, ramp, colours) {
+function drawGrid(canvas, field, view, layout, ranks, thumbnails, ramp, colours, pins) {
   const context = fitCanvas(canvas, layout.width, layout.height);
-  drawLayerAxis(context, field, view, layout, colours);
-  const ranks = view.grid === "maps" ? null : headScores(field, view.grid, view);
+  if (!layout.order) drawLayerAxis(context, field, view, layout, colours);
   const absent = statePattern(context, "dots", colours.rule);
   context.imageSmoothingEnabled = false;
-  for (let layer = 0; layer < field.layers; layer++)
-    for (let head = 0; head < field.heads; head++) {
-      const [x, y] = [layout.x(head), layout.y(layer)];
-      const score = ranks?.scores[layer * field.heads + head];
-      const kept = !ranks || score >= ranks.least;
-      if (view.grid === "cell") {
-        context.fillStyle = Number.isNaN(score) ? absent : ramp.css[rootIndex(score)];
-        context.fillRect(x, y, layout.thumb, layout.thumb);
-      } else {
-        const { sheet, pixels } = thumbnails;
-        context.globalAlpha = kept ? 1 : 0.22;
-        context.drawImage(sheet, head * pixels, layer * pixels, pixels, pixels, x, y, layout.thumb, layout.thumb);
-        context.globalAlpha = 1;
-      }
-      if (ranks && kept && score > 0) {
-        context.fillStyle = colours.ink;
-        context.fillRect(x, y + layout.thumb, layout.thumb, 1);
-      }
+  for (const name of layout.order ?? Array(field.layers * field.heads).keys()) {
+    const [layer, head] = [Math.floor(name / field.heads), name % field.heads];
+    const { x, y } = layout.place(layer, head);
+    const score = ranks?.scores[name];
+    const kept = !ranks || ranks.kept(name);
+    context.globalAlpha = kept || view.grid === "cell" ? 1 : 0.22;
+    if (view.grid === "cell") {
+      context.fillStyle = Number.isNaN(score) ? absent : ramp.css[rootIndex(score)];
+      context.fillRect(x, y, layout.thumb, layout.thumb);
+    } else {
+      const { sheet, pixels } = thumbnails;
+      context.drawImage(sheet, head * pixels, layer * pixels, pixels, pixels, x, y, layout.thumb, layout.thumb);
     }
-  context.strokeStyle = colours.accent;
+    context.globalAlpha = 1;
+    if (layout.order) drawRankedName(context, field, view, name, { x, y }, score, colours);
+    else if (ranks && kept && score > 0) {
+      context.fillStyle = colours.ink;
+      context.fillRect(x, y + layout.thumb, layout.thumb, 1);
+    }
+  }
   context.lineWidth = 2;
-  context.strokeRect(layout.x(view.head) - 1, layout.y(view.layer) - 1, layout.thumb + 2, layout.thumb + 2);
+  for (const [place, colour] of [...pins.map((pin) => [layout.place(pin.layer, pin.head), pin.colour]), [layout.place(view.layer, view.head), colours.accent]]) {
+    context.strokeStyle = colour;
+    if (place) context.strokeRect(place.x - 1, place.y - 1, layout.thumb + 2, layout.thumb + 2);
+  }
 }
 
 // Brackets over the heads of one KV head, and head numbers.
 function drawHeadAxis(canvas, field, view, layout, colours) {
-  const context = fitCanvas(canvas, layout.width, HEAD_AXIS);
+  const context = fitCanvas(canvas, layout.width, layout.order ? 0 : HEAD_AXIS);
+  if (layout.order) return;
   const top = HEAD_AXIS;
   context.textAlign = "center";
   context.lineWidth = 1;
@@ -153,14 +155,4 @@ function drawLayerAxis(context, field, view, layout, colours) {
     context.font = gridFont(colours, chosen);
     context.fillText(layer, layout.left - 7, layout.y(layer) + layout.thumb / 2 + 3.5);
   }
-}
-
-// What the mode says about the heads, in words, for the line under the grid.
-function gridNote(field, mode) {
-  if (mode === "maps") return "";
-  if (mode === "cell") return field.allExact ? "" : `heads of other layers: the maximum of the ${field.block} × ${field.block} cells around it`;
-  const index = field.metrics.findIndex((metric) => metric.key === mode);
-  const metric = field.metrics[index];
-  const { least } = headScores(field, mode, null);
-  return least === Infinity ? `${metric.name}: ${metric.undefined} in this prompt` : metric.definition;
 }

@@ -1,11 +1,9 @@
 // All attention maps of one forward pass. Looking around happens here and in the page's address; Python hears only of a layer
 // (or head) whose exact weights the payload does not hold.
 
-const VIEW_NAMES = ["layer", "head", "query", "key", "grid", "scale", "zoom"];
-const SCALES = [
-  ["raw", "raw"],
-  ["without-sink", "without sink"],
-];
+const VIEW_NAMES = ["layer", "head", "query", "key", "grid", "scale", "zoom", "order", "least", "figure", "of", "pins", "faint", "only"];
+// What the address leaves out: the view when nothing of this kind was chosen.
+const PLAIN_VIEW = { grid: "maps", scale: "raw", zoom: 0, order: "place", least: null, figure: "map", of: "head", pins: "", faint: 0.02, only: "" };
 const NEEDLE_LENGTH = 26;
 
 export default function ({ data, parentElement, setStateValue }) {
@@ -27,6 +25,7 @@ function buildPage(host) {
     strip: element("div", { class: "strip-place" }),
     modes: element("div", { class: "modes" }),
     scale: element("div", { class: "scale" }),
+    sift: element("div", { class: "sift" }),
     gridAxis: element("canvas", { class: "grid-axis", "aria-hidden": "true" }),
     grid: element("canvas", { class: "grid", tabindex: 0, role: "application", "aria-roledescription": "all heads" }),
     gridNote: element("div", { class: "note" }),
@@ -34,13 +33,15 @@ function buildPage(host) {
     hover: element("span", { class: "note hover" }),
     map: element("canvas", { class: "map", tabindex: 0, role: "application", "aria-roledescription": "attention map" }),
     bar: element("canvas", { class: "bar", role: "img", "aria-label": "colour bar: weights from 0 to 1, colour by the square root" }),
+    lines: element("canvas", { class: "lines", tabindex: 0, role: "application", "aria-roledescription": "lines between tokens" }),
+    lineTools: element("div", { class: "line-tools" }),
     mapNote: element("div", { class: "note" }),
     save: element("div"),
     reading: element("div", { class: "reading", "aria-live": "polite" }),
     rugs: element("div"),
   };
   nodes.gridBox = element("div", { class: "grid-box" }, nodes.gridAxis, nodes.grid);
-  nodes.enlarged = element("div", { class: "enlarged" }, nodes.title, nodes.map, nodes.bar, nodes.mapNote, nodes.save);
+  nodes.enlarged = element("div", { class: "enlarged" }, nodes.title, nodes.lineTools, nodes.map, nodes.bar, nodes.lines, nodes.mapNote, nodes.save);
   const root = element(
     "div",
     { class: "attention" },
@@ -48,11 +49,11 @@ function buildPage(host) {
     element("div", { class: "line" }),
     nodes.modes,
     nodes.scale,
-    element("div", { class: "heads" }, nodes.gridBox, nodes.gridNote),
+    element("div", { class: "heads" }, nodes.sift, nodes.gridBox, nodes.gridNote),
     nodes.enlarged,
     element("div", { class: "side" }, nodes.reading, nodes.rugs),
   );
-  const page = { host, root, nodes, view: null, given: {}, ask: () => {}, asked: "", field: null, chips: null };
+  const page = { host, root, nodes, view: null, pointed: null, given: {}, ask: () => {}, asked: "", field: null, chips: null };
   const measure = element("canvas").getContext("2d");
   page.measure = (texts, size) => {
     measure.font = `500 ${size}px ${page.colours.mono}`;
@@ -63,6 +64,7 @@ function buildPage(host) {
   const stops = [onWidth(root, () => page.field && draw(page)), ...["layer", "head", "query", "key"].map((name) => onView(name, (value) => follow(page, name, Number(value))))];
   page.stop = () => stops.forEach((stop) => stop());
   listen(page);
+  listenToLines(page);
   return page;
 }
 
@@ -78,7 +80,7 @@ function load(page, payload, data) {
     page.view = startView(page, payload.meta);
     buildSwitches(page);
   }
-  page.colours = themeColours(page.host);
+  page.colours = { ...themeColours(page.host), series: lineColours(page.host) };
   page.ramp = themeRamp(page.host);
   page.thumbnails = null;
   draw(page);
@@ -90,14 +92,14 @@ function load(page, payload, data) {
 // reader has chosen, which the address then says too: another prompt keeps the layer and head that are being looked at.
 function startView(page, meta) {
   const chosen = viewFromUrl(VIEW_NAMES);
-  const view = page.view ? { ...page.view } : { zoom: 0, ...meta.view, ...chosen };
+  const view = page.view ? { ...page.view } : { ...PLAIN_VIEW, ...meta.view, ...chosen };
   if (page.view)
     for (const [name, value] of Object.entries(meta.view))
       if (page.given[name] !== value && chosen[name] !== String(page.view[name])) view[name] = value;
   page.given = meta.view;
   const valid = validView(page.field, view);
   const moved = Object.keys(chosen).filter((name) => chosen[name] !== String(valid[name]));
-  if (moved.length) viewToUrl(Object.fromEntries(moved.map((name) => [name, valid[name]])));
+  if (moved.length) viewToUrl(Object.fromEntries(moved.map((name) => [name, inAddress(valid)[name]])));
   return valid;
 }
 
@@ -106,25 +108,36 @@ function validView(field, view) {
     const number = Number.parseInt(value, 10);
     return Number.isNaN(number) ? otherwise : Math.max(0, Math.min(end - 1, number));
   };
-  const grids = ["maps", "cell", ...field.metrics.map((metric) => metric.key)];
+  const oneOf = (name, values) => (values.includes(view[name]) ? view[name] : PLAIN_VIEW[name]);
   const layer = within(view.layer, field.layers, 0);
   const query = within(view.query, field.tokens, field.tokens - 1);
+  const grid = oneOf("grid", ["maps", "cell", ...field.metrics.map((metric) => metric.key)]);
+  const least = view.least == null || view.least === "" ? NaN : Number(view.least);
   return {
     layer,
     head: within(view.head, field.heads, 0),
     query,
     key: nearestKey(field, layer, query, within(view.key, field.tokens, 0)),
-    grid: grids.includes(view.grid) ? view.grid : "maps",
-    scale: SCALES.some(([name]) => name === view.scale) ? view.scale : "raw",
+    grid,
+    scale: oneOf("scale", SCALES.map(([name]) => name)),
     zoom: within(view.zoom, 2, 0),
+    order: oneOf("order", ORDERS.map(([name]) => name)),
+    least: least > 0 && least <= scoreTop(field, grid) ? least : null,
+    figure: oneOf("figure", FIGURES.map(([name]) => name)),
+    of: oneOf("of", ["head", "group", "pinned"]),
+    pins: pinsOf(field, view).map(pinName).join(","),
+    faint: FAINTEST.includes(Number(view.faint)) ? Number(view.faint) : PLAIN_VIEW.faint,
+    only: oneOf("only", ["", "query", "key"]),
   };
 }
 
+// The view as the address has it: null for what is plain.
+const inAddress = (view) => Object.fromEntries(Object.entries(view).map(([name, value]) => [name, name in PLAIN_VIEW && value === PLAIN_VIEW[name] ? null : value]));
+
 function change(page, difference) {
   page.view = validView(page.field, { ...page.view, ...difference });
-  const { grid, scale, zoom, ...cell } = page.view;
   draw(page);
-  viewToUrl({ ...cell, grid: grid === "maps" ? null : grid, scale: scale === "raw" ? null : scale, zoom: zoom || null }, () => askIfAbsent(page));
+  viewToUrl(inAddress(page.view), () => askIfAbsent(page));
 }
 
 // Another component of the page moved the view; it has told the address.
@@ -149,18 +162,25 @@ function askIfAbsent(page) {
 function draw(page) {
   const { field, nodes, colours, ramp, view } = page;
   const room = measured(page);
+  const asLines = view.figure === "lines";
+  for (const node of [nodes.map, nodes.bar]) node.hidden = asLines;
+  for (const node of [nodes.lines, nodes.lineTools]) node.hidden = !asLines;
   page.map = mapLayout(field, view, room.map, room.narrow, page.measure);
   drawRugs(page.rugs, field, view, room.side, colours);
   drawHeads(page, room);
-  const shown = drawMap(nodes.map, field, view, page.map, ramp, colours);
-  const cell = field.cell(view.layer, view.head, view.query, view.key, view.scale);
-  drawColourBar(nodes.bar, view, page.map, cell.value, shown.values.some((value) => value > 1), ramp, colours);
+  let shown = null;
+  if (asLines) drawLinesFigure(page, room);
+  else {
+    shown = drawMap(nodes.map, field, view, page.map, ramp, colours);
+    const cell = field.cell(view.layer, view.head, view.query, view.key, view.scale);
+    drawColourBar(nodes.bar, view, page.map, cell.value, shown.values.some((value) => value > 1), ramp, colours);
+    nodes.map.setAttribute("aria-label", `Layer ${view.layer}, head ${view.head}. ${hoverText(field, view, cell)}. Arrow keys move.`);
+    nodes.mapNote.replaceChildren(...mapNotes(page).map(noteLine));
+  }
   drawStrip(page);
   drawSwitches(page);
   drawTitle(page);
   drawReading(nodes.reading, field, view, (key) => change(page, { key }));
-  nodes.mapNote.replaceChildren(...mapNotes(page));
-  nodes.map.setAttribute("aria-label", `Layer ${view.layer}, head ${view.head}. ${hoverText(field, view, cell)}. Arrow keys move.`);
   Object.assign(nodes.map.dataset, view, { block: page.map.block });
   expose(page, shown);
 }
@@ -180,28 +200,33 @@ function measured({ root, nodes, field }) {
 
 function drawHeads(page, room) {
   const { field, nodes, view, ramp, colours } = page;
-  page.grid = gridLayout(field, room.grid.width, room.narrow);
+  const ranks = rankHeads(field, view);
+  page.grid = gridLayout(field, room.grid.width, room.narrow, ranks);
   const made = [view.scale, page.grid.thumb, pixelRatio()].join();
   if (page.thumbnails?.made !== made) page.thumbnails = { made, ...paintThumbnails(field, view.scale, page.grid, ramp, colours) };
+  const pins = view.figure === "lines" && view.of !== "head" ? lineHeads(field, view, colours) : [];
   drawHeadAxis(nodes.gridAxis, field, view, page.grid, colours);
-  drawGrid(nodes.grid, field, view, page.grid, page.thumbnails, ramp, colours);
+  drawGrid(nodes.grid, field, view, page.grid, ranks, page.thumbnails, ramp, colours, pins);
   const count = groupDigits(field.layers * field.heads);
-  nodes.grid.setAttribute("aria-label", `All ${count} heads; layer ${view.layer}, head ${view.head} is selected. Arrow keys move.`);
-  nodes.gridNote.textContent = gridNote(field, view.grid);
+  const stand = page.grid.order ? `${groupDigits(page.grid.order.length)} of ${count} heads, ranked` : `All ${count} heads`;
+  nodes.grid.setAttribute("aria-label", `${stand}; layer ${view.layer}, head ${view.head} is selected. Arrow keys move, P pins.`);
+  nodes.grid.order = page.grid.order;
+  nodes.gridNote.replaceChildren(...gridNotes(field, view, ranks).map(noteLine));
+  drawSift(page, ranks);
   keepInSight(nodes.gridBox, room.grid, page.grid, view);
 }
 
-function drawSwitches({ view, nodes }) {
-  for (const button of nodes.modes.querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.value === view.grid);
-  for (const button of nodes.scale.querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.value === view.scale);
-}
-
-function buildSwitches(page) {
-  const { nodes, field, view } = page;
-  const grids = [["maps", "maps"], ["cell", "this cell"], ...field.metrics.map(({ key, short }) => [key, short])];
-  const caption = (text) => element("span", { class: "caption" }, text);
-  nodes.modes.replaceChildren(caption("In the grid"), buttonRow("what the grid shows", grids, view.grid, (grid) => change(page, { grid })));
-  nodes.scale.replaceChildren(caption("Scale"), buttonRow("scale of the weights", SCALES, view.scale, (scale) => change(page, { scale })));
+// Without the rest of the page: what follows the pointer.
+function drawLinesFigure(page, room = measured(page)) {
+  const { field, nodes, view, colours } = page;
+  const token = page.pointed ?? (view.only ? { side: view.only, position: view[view.only] } : null);
+  const heads = lineHeads(field, view, colours);
+  page.lines = linesLayout(field, room.map, room.narrow, page.measure);
+  const found = drawLines(nodes.lines, field, view, page.lines, heads, token, colours);
+  const notes = linesNotes(field, view, heads, found, token);
+  nodes.mapNote.replaceChildren(...notes.map(noteLine));
+  drawLineTools(page, heads);
+  exposeLines(page, heads, found, token, notes);
 }
 
 function drawStrip(page) {
@@ -221,34 +246,12 @@ function drawStrip(page) {
   });
 }
 
-function drawTitle(page) {
-  const { field, view, nodes, map } = page;
-  const zoom = map.zooms
-    ? element("button", { type: "button", class: "quiet", onclick: () => change(page, { zoom: 1 - view.zoom }) }, map.zoomed ? "whole map" : "zoom in")
-    : null;
-  nodes.title.replaceChildren(
-    element("h3", {}, `Layer ${view.layer}, head ${view.head}`),
-    element("span", { class: "note" }, `reads KV head ${Math.floor(view.head / field.groupSize)}`),
-    ...(zoom ? [zoom] : []),
-    nodes.hover,
-  );
-}
-
-function mapNotes({ field, view, map }) {
-  const notes = [];
-  const bad = field.notFinite(view.layer, view.head);
-  if (bad) notes.push(element("p", { class: "bad" }, `${groupDigits(bad)} ${bad === 1 ? "cell of this head is" : "cells of this head are"} NaN or infinite`));
-  if (map.block > 1) notes.push(element("p", {}, `each cell is the maximum of ${map.block} × ${map.block}; a click selects the largest, zoom in to see them`));
-  if (map.zoomed) notes.push(element("p", {}, `queries ${map.firstQuery} to ${map.firstQuery + map.shown - 1}, keys ${map.firstKey} to ${map.firstKey + map.shown - 1} of ${field.tokens}`));
-  if (!field.allExact) notes.push(element("p", {}, `in the grid each cell is the maximum of ${field.block} × ${field.block}`));
-  if (view.scale !== "raw") notes.push(element("p", {}, "position 0 is left out and each row divided by what is left of it"));
-  return notes;
-}
-
 // The selected head is never scrolled out of the grid's box.
 function keepInSight(box, { width, height, scrollTop, scrollLeft }, grid, { layer, head }) {
-  const [x, y] = [grid.x(head), grid.y(layer)];
-  const rows = height - HEAD_AXIS;
+  const place = grid.place(layer, head);
+  if (!place) return;
+  const { x, y } = place;
+  const rows = height - (grid.order ? 0 : HEAD_AXIS);
   if (rows > 0 && (y < scrollTop || y + grid.pitch > scrollTop + rows)) box.scrollTop = y - rows / 2;
   if (x < scrollLeft || x + grid.pitch > scrollLeft + width) box.scrollLeft = x - width / 2;
 }

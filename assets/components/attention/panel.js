@@ -70,7 +70,7 @@ function buildRugs(field) {
   const rugs = field.metrics.map((metric) => {
     const value = element("span", { class: "number measured" });
     const canvas = element("canvas", { role: "img" });
-    const node = element("div", { class: "rug", title: metric.definition }, element("div", { class: "rug-name" }, element("span", {}, metric.name), value), canvas);
+    const node = element("div", { class: "rug", title: metric.definition }, element("div", { class: "rug-name" }, element("span", {}, rugName(metric)), value), canvas);
     return { node, value, canvas, metric };
   });
   const ends = element("div", { class: "rug-ends number", "aria-hidden": "true" }, element("span", {}, "0"), element("span", {}, "1"));
@@ -78,15 +78,18 @@ function buildRugs(field) {
   return { node, rugs };
 }
 
+// Whatever does not end at 1 says where its axis ends.
+const rugName = ({ name, top }) => (top === 1 ? name : `${name}, axis to ${decimals(top, top % 1 ? 1 : 0)}`);
+
 function drawRugs({ rugs }, field, view, width, colours) {
   rugs.forEach(({ value, canvas, metric }, index) => {
     const mine = field.metric(view.layer, view.head, index);
     const undefinedText = field.notFinite(view.layer, view.head) ? "not finite" : metric.undefined;
-    value.textContent = Number.isNaN(mine) ? undefinedText : decimals(mine, 3);
+    value.textContent = Number.isNaN(mine) ? undefinedText : decimals(mine, metric.tokens ? 1 : 3);
     value.classList.toggle("measured", !Number.isNaN(mine));
     canvas.setAttribute("aria-label", `${metric.name} of this head: ${value.textContent}`);
     const context = fitCanvas(canvas, width, RUG_HEIGHT);
-    const place = (share) => Math.max(0, Math.min(1, share)) * (width - 2) + 1;
+    const place = (score) => Math.max(0, Math.min(1, score / metric.top)) * (width - 2) + 1;
     const ticks = new Map(); // as many heads as fall on one pixel darken it
     for (let layer = 0; layer < field.layers; layer++)
       for (let head = 0; head < field.heads; head++) {

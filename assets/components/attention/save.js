@@ -2,12 +2,14 @@
 
 function saveButtons(page) {
   const button = (text, save) => element("button", { type: "button", class: "quiet", onclick: () => save(page) }, text);
-  return element("div", { class: "save" }, button("PNG of this map", savePicture), button("CSV of this head", saveTable));
+  return element("div", { class: "save" }, button("PNG of this figure", savePicture), button("CSV of this head", saveTable));
 }
 
 const savedName = ({ layer, head }, ending) => `attention-layer-${layer}-head-${head}.${ending}`;
 
-function savePicture({ nodes: { map, bar }, view, colours }) {
+function savePicture({ nodes, view, colours }) {
+  const empty = { width: 0, height: 0 };
+  const [map, bar] = view.figure === "lines" ? [nodes.lines, empty] : [nodes.map, nodes.bar];
   const ratio = pixelRatio();
   const margin = 16 * ratio;
   const title = 28 * ratio;
@@ -21,7 +23,7 @@ function savePicture({ nodes: { map, bar }, view, colours }) {
   context.font = `500 ${14 * ratio}px ${colours.sans}`;
   context.fillText(`Layer ${view.layer}, head ${view.head}${view.scale === "raw" ? "" : ", without position 0"}`, margin, margin + 12 * ratio);
   context.drawImage(map, margin, margin + title);
-  context.drawImage(bar, margin, margin + title + map.height);
+  if (bar !== empty) context.drawImage(bar, margin, margin + title + map.height);
   picture.toBlob((blob) => save(blob, savedName(view, "png")));
 }
 
