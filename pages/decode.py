@@ -21,29 +21,22 @@ from ui import (
 )
 
 CATCH_UP_S, LEAP = 0.1, 16
-FIGURE_PX = 620
+SAMPLER_PX = 152
 
 
 def sampler_controls() -> tuple[Sampler, int]:
     """The sampler and the seed, as the sliders and the address have them."""
     link: dict[str, Any] = {"bind": "query-params", "persist_state": "session", "width": 164}
+    link["on_change"] = decode_view.repaint
     with st.container(horizontal=True, gap="small"):
-        penalty = st.slider("Repetition penalty, 1 off", 1.0, 2.0, 1.0, 0.05, key="decode_penalty", **link)
-        temperature = st.slider("Temperature, 0 greedy", 0.0, 2.0, 0.7, 0.05, key="decode_temperature", **link)
-        top_k = st.slider("Top-k, 0 off", 0, 200, 40, key="decode_top_k", **link)
-        top_p = st.slider("Top-p, 1 off", 0.05, 1.0, 0.95, 0.05, key="decode_top_p", **link)
-        min_p = st.slider("Min-p, 0 off", 0.0, 0.5, 0.0, 0.01, key="decode_min_p", **link)
-        typical = st.slider("Typical, 1 off", 0.05, 1.0, 1.0, 0.05, key="decode_typical", **link)
-        seed = st.number_input("Seed", 0, 999_999, 0, key="decode_seed", **link)
-    sampler = Sampler(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical,
-        repetition_penalty=penalty,
-    )
-    return sampler, int(seed)
+        st.slider("Repetition penalty, 1 off", 1.0, 2.0, 1.0, 0.05, key="decode_penalty", **link)
+        st.slider("Temperature, 0 greedy", 0.0, 2.0, 0.7, 0.05, key="decode_temperature", **link)
+        st.slider("Top-k, 0 off", 0, 200, 40, key="decode_top_k", **link)
+        st.slider("Top-p, 1 off", 0.05, 1.0, 0.95, 0.05, key="decode_top_p", **link)
+        st.slider("Min-p, 0 off", 0.0, 0.5, 0.0, 0.01, key="decode_min_p", **link)
+        st.slider("Typical, 1 off", 0.05, 1.0, 1.0, 0.05, key="decode_typical", **link)
+        st.number_input("Seed", 0, 999_999, 0, key="decode_seed", **link)
+    return decode_view.chosen_sampler()
 
 
 def transport(plan: decoding.Plan, run: decoding.Decoding) -> DeltaGenerator:
@@ -100,7 +93,7 @@ page.head(
     "One pass reads the prompt and fills the cache. From then on each step computes one position and reads the rest.",
 )
 sampler, seed = sampler_controls()
-opened = models.current(height=FIGURE_PX)
+opened = models.current(height=decode_view.FIGURE_PX)
 prompt = runs.prompt(opened)
 if prompt.ids:
     plan, run = decoding.plan(opened, prompt.ids), decoding.run(opened, prompt.ids)
@@ -109,11 +102,12 @@ if prompt.ids:
     slot = st.empty()
     if not run.steps:
         with slot:
-            st.skeleton(height=FIGURE_PX)
+            st.skeleton(height=decode_view.FIGURE_PX)
     more = decode_view.advance(opened, run, plan, sampler, seed)
     slot.empty()
     every = (decode_view.PLAY_S if plan.playing else CATCH_UP_S) if more else None
-    st.fragment(decode_view.figure, run_every=every)(opened, prompt, plan, sampler, seed, every, told)
+    draw = st.fragment(decode_view.figure, run_every=every, key=decode_view.FIGURE)
+    draw(opened, prompt, plan, (sampler, seed), every, told)
     branches_view.section(opened, run, plan, sampler, seed)
     page.section("Formula")
     page.formula(

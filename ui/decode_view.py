@@ -6,6 +6,7 @@ import time
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
+from streamlit.errors import StreamlitAPIException
 
 from figures.cache import cache_payload
 from figures.decode import decode_payload
@@ -18,6 +19,8 @@ from ui import components, decoding, models, page, runs, vocabulary
 from ui.guard import guard
 from ui.markdown import plain
 
+FIGURE = "decode_figure"
+FIGURE_PX = 620
 PLAY_S = 0.6
 AT_ONCE_S = 0.4
 """How long a run goes on before the page is drawn again."""
@@ -46,15 +49,17 @@ def figure(
     opened: models.Opened,
     prompt: runs.Prompt,
     plan: decoding.Plan,
-    sampler: Sampler,
-    seed: int,
+    drawn_with: tuple[Sampler, int],
     every: float | None,
     told: DeltaGenerator,
 ) -> None:
-    """What the page shows of the run. With `every` the browser calls again after so many seconds, until all is done."""
+    """What the page shows of the run. With `every` the browser calls again after so many seconds, until all is done.
+
+    Under another sampler or seed than the page was `drawn_with` the figure comes first, and then the page.
+    """
     with guard():
-        run = decoding.run(opened, prompt.ids)
-        more = advance(opened, run, plan, sampler, seed)
+        run, chosen_by = decoding.run(opened, prompt.ids), chosen_sampler()
+        more = advance(opened, run, plan, *chosen_by)
         told.markdown(f":small[:gray[{status(opened, run)}]]")
         chosen = draw(opened, prompt, plan, run)
         if chosen is not None and may_choose(opened, run, *chosen):
@@ -64,6 +69,31 @@ def figure(
         if not more and (every is not None or plan.active):
             plan.stop()
             st.rerun()
+        if chosen_by != drawn_with:
+            st.rerun()
+
+
+def repaint() -> None:
+    """Callback of the sampler's controls: the figure is drawn again at once, before the sections under it."""
+    try:
+        st.rerun(FIGURE)
+    except StreamlitAPIException:
+        # The figure does not stand yet: the page runs, as after any other control.
+        return
+
+
+def chosen_sampler() -> tuple[Sampler, int]:
+    """The sampler and the seed as the page's controls stand."""
+    state = st.session_state
+    sampler = Sampler(
+        temperature=state["decode_temperature"],
+        top_k=state["decode_top_k"],
+        top_p=state["decode_top_p"],
+        min_p=state["decode_min_p"],
+        typical_p=state["decode_typical"],
+        repetition_penalty=state["decode_penalty"],
+    )
+    return sampler, int(state["decode_seed"])
 
 
 def may_choose(opened: models.Opened, run: decoding.Decoding, index: int, token: int) -> bool:
@@ -76,18 +106,19 @@ def draw(
     opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan, run: decoding.Decoding
 ) -> tuple[int, int] | None:
     given = [token.parts for token in vocabulary.tokens(opened, prompt.ids)]
-    chosen = components.decode(
-        decode_payload(
-            given,
-            run.views,
-            piece=lambda token: vocabulary.generated(opened, token),
-            parts=lambda token: vocabulary.token(opened, token).parts,
-            url="step",
-            address=plan.address,
-            keep=plan.linked,
-        ),
-        key="decode",
-    )
+    with page.at_least(FIGURE_PX):
+        chosen = components.decode(
+            decode_payload(
+                given,
+                run.views,
+                piece=lambda token: vocabulary.generated(opened, token),
+                parts=lambda token: vocabulary.token(opened, token).parts,
+                url="step",
+                address=plan.address,
+                keep=plan.linked,
+            ),
+            key="decode",
+        )
     page.section(
         "The cache as it fills",
         "Layer by position; the colour is the length of the stored key vector. "
