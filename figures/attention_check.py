@@ -40,11 +40,18 @@ def softmax_rows(scores: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 
 def scores_again(
-    q: np.ndarray, k: np.ndarray, *, scale: float, softcap: float | None = None, slopes: np.ndarray | None = None
+    q: np.ndarray,
+    k: np.ndarray,
+    *,
+    scale: float,
+    softcap: float | None = None,
+    slopes: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
 ) -> np.ndarray:
     """(H, T, T) float64 from q (H, T, Dh) and k (K, T, Dh), both after RoPE; query head h reads KV head h // (H / K).
 
-    c tanh(q k^T scale / c) - slope (i - j); without a soft-cap c or slopes (ALiBi) these terms are left out.
+    c tanh(q k^T scale / c) - slope (i - j) + bias[i - j]; without a soft-cap c, slopes (ALiBi) or a `bias` (H, T) by
+    distance (T5) these terms are left out.
     """
     shared = np.repeat(k.astype(np.float64), q.shape[0] // k.shape[0], axis=0)
     scores = (q.astype(np.float64) @ shared.transpose(0, 2, 1)) * scale
@@ -53,6 +60,9 @@ def scores_again(
     if slopes is not None:
         at = np.arange(q.shape[1])
         scores -= np.asarray(slopes, np.float64)[:, None, None] * (at[:, None] - at[None, :])
+    if bias is not None:
+        at = np.arange(q.shape[1])
+        scores += np.asarray(bias, np.float64)[:, np.abs(at[:, None] - at[None, :])]
     return scores
 
 
@@ -67,13 +77,14 @@ def check_layer(
     scale: float,
     softcap: float | None = None,
     slopes: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
 ) -> Check:
     """The model's `weights` (H, T, T) of one layer against softmax(scores) over the keys that `allowed` gives a query.
 
     The bound: a weight is rounded by eps, the spacing of the model's dtype at 1; a score s by eps |s| where it is
     stored, and by that of float32 times |q| |k| scale where it is summed; softmax passes these on, at most halved.
     """
-    scores = scores_again(q, k, scale=scale, softcap=softcap, slopes=slopes)
+    scores = scores_again(q, k, scale=scale, softcap=softcap, slopes=slopes, bias=bias)
     again = softmax_rows(scores, allowed)
     off = np.abs(weights - again)
     head, query, key = (int(i) for i in np.unravel_index(int(np.nan_to_num(off, nan=np.inf).argmax()), off.shape))

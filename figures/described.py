@@ -34,6 +34,8 @@ def _attention(a: GroupedQuery | Latent) -> tuple[str, str]:
 
 
 def _ffn(cfg: ModelConfig) -> tuple[str, str]:
+    if not cfg.d_ff:
+        return "none", "attention only"
     dense = f"d_ff {group(cfg.ffn.d_ff)}, {cfg.ffn.activation}{', gated' if cfg.ffn.gated else ''}"
     if cfg.moe is None:
         return "dense", dense
@@ -51,6 +53,10 @@ def _positions(cfg: ModelConfig) -> tuple[str, str]:
         return "ALiBi", "a bias by distance"
     if cfg.learned_positions is not None:
         return "learned", f"{group(cfg.learned_positions)} rows"
+    if cfg.sinusoidal:
+        return "sinusoidal", "a fixed table"
+    if cfg.relative_bias is not None:
+        return "T5 bias", f"{group(cfg.relative_bias.buckets)} buckets of distance"
     return "none", ""
 
 

@@ -83,7 +83,7 @@ def _diagram(cfg: ModelConfig, tokens: int) -> dict[str, Any]:
             "embedding",
             f"{group(cfg.vocab_size)} × {group(cfg.d_model)}",
             counts.embedding,
-            [f"and {group(cfg.learned_positions)} positions"] if cfg.learned_positions else [],
+            _positions_added(cfg),
         ),
     ]
     shown = next(iter(cfg.moe_layers), 0)
@@ -94,6 +94,8 @@ def _diagram(cfg: ModelConfig, tokens: int) -> dict[str, Any]:
     ]
     if cfg.wiring.shared_norm:
         del sublayers[1][0]
+    if not cfg.d_ff:
+        del sublayers[1]
     head = _node(
         "head", "unembed", "tied" if cfg.tied else f"{group(cfg.d_model)} × {group(cfg.vocab_size)}", counts.head
     )
@@ -149,6 +151,13 @@ def _block_note(cfg: ModelConfig) -> str:
     return "; ".join(said)
 
 
+def _positions_added(cfg: ModelConfig) -> list[str]:
+    """What is added to the embedding, in a line."""
+    if cfg.learned_positions:
+        return [f"and {group(cfg.learned_positions)} positions"]
+    return ["and sines of the position"] if cfg.sinusoidal else []
+
+
 def _attention(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
     heads, kv = cfg.n_heads, cfg.n_kv_heads
     detail = f"{heads} heads × {cfg.head_dim}" if heads == kv else f"{heads} Q, {kv} KV × {cfg.head_dim}"
@@ -159,6 +168,8 @@ def _attention(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
         lines.insert(0, f"latent {_shape((1, tokens, cfg.attention.kv_rank))}")
     if cfg.alibi is not None:
         lines.append("ALiBi bias")
+    if cfg.relative_bias is not None:
+        lines.append("T5’s bias by distance")
     sliding = cfg.layer_types.count("sliding")
     if sliding:
         where = "all layers" if sliding == cfg.n_layers else f"{sliding} of {cfg.n_layers} layers"

@@ -81,6 +81,8 @@ def _masked(cfg: ModelConfig, layer: int) -> str:
     elif kind == "chunked" and cfg.chunk:
         read = f"j ≤ i in the same {group(cfg.chunk)}"
     bias = " less the head’s ALiBi slope × (i − j)" if cfg.alibi is not None else ""
+    if cfg.relative_bias is not None:
+        bias = " plus the head’s learned bias for i − j"
     return f"+ 0 where {read}{bias}, + −∞ elsewhere"
 
 
@@ -109,6 +111,10 @@ def notes_of(cfg: ModelConfig, layer: int) -> list[str]:
     if cfg.rope_of(layer) is None:
         if cfg.learned_positions is not None:
             why = "This model has no RoPE: its positions are a learned table, added to the embedding."
+        elif cfg.sinusoidal:
+            why = "This model has no RoPE: its positions are a fixed table of sines, added to the embedding."
+        elif cfg.relative_bias is not None:
+            why = "This model has no RoPE: a learned bias by distance is added to the scores, in the stage “masked”."
         elif cfg.alibi is not None:
             why = "This model has no RoPE: ALiBi adds a bias by distance to the scores, in the stage “masked”."
         elif cfg.rope is not None:

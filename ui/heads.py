@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from figures.attention import ALL_HEADS_TOKENS, Summary, attention_payload, summarise
 from figures.attention_check import Check, check_layer, worst
 from lmcore.config import ModelConfig
+from lmcore.positions import t5_buckets
 from lmcore.specs import GroupedQuery
 from ui import runs, vocabulary
 from ui.lru import ByteLRU
 from ui.models import Opened
+
+if TYPE_CHECKING:
+    from lmcore.model import Transformer
 
 FORWARD_BYTES = 320 * 2**20
 """Weights of one forward; a prompt that has more takes more forwards. SmolLM2 at 512 tokens: 283 MB."""
@@ -98,6 +103,7 @@ class Heads:
             scale=spec.scale,
             softcap=spec.softcap if isinstance(spec, GroupedQuery) else None,
             slopes=None if slopes is None else slopes.cpu().numpy(),
+            bias=distance_bias(self.weights.opened.model, len(self.weights.ids)),
         )
 
 
@@ -121,6 +127,15 @@ def known(opened: Opened, ids: tuple[int, ...]) -> bool:
 
 def _bytes(summary: Summary) -> int:
     return summary.thumbnails.nbytes + summary.masks.nbytes + summary.metrics.nbytes
+
+
+def distance_bias(model: Transformer, tokens: int) -> np.ndarray | None:
+    """T5's bias (H, T) of each head at the distances 0 .. T - 1; None for a model without one."""
+    spec = model.cfg.relative_bias
+    if spec is None:
+        return None
+    table = model.model.relative_bias.weight.float().cpu().numpy()
+    return table[t5_buckets(-np.arange(tokens), spec.buckets, spec.max_distance)].T
 
 
 def readable(cfg: ModelConfig, tokens: int) -> np.ndarray:
