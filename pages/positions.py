@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from lmcore.config import ModelConfig
-from ui import models, page, runs, shell, state
+from ui import models, page, pairs_view, relative_view, runs, scalings_view, shell, state, turned, turning_view
 from ui.guard import guard
 
 
@@ -32,6 +32,18 @@ def instead(cfg: ModelConfig) -> str:
     return "no q and no k is turned by its position"
 
 
+def calculated(opened: models.Opened, prompt: runs.Prompt) -> None:
+    """The sections about the model's own RoPE: two that need a run, and two that its config is enough for."""
+    if prompt.ids:
+        turning_view.section(opened, prompt)
+    elif opened.weights is not None:
+        page.empty_prompt()
+    pairs_view.section(opened)
+    if prompt.ids:
+        relative_view.section(opened, prompt)
+    scalings_view.section(opened, prompt)
+
+
 def main() -> None:
     page.head(
         "Chapter 4",
@@ -42,8 +54,8 @@ def main() -> None:
     opened = models.current(height=420, config_only=True)
     prompt = runs.prompt(opened)
     with guard():
-        if any(opened.config.rope_of(layer) is not None for layer in range(opened.config.n_layers)):
-            page.prose(f"RoPE, base {opened.config.rope.base:g}." if opened.config.rope else "")
+        if turned.layers(opened.config):
+            calculated(opened, prompt)
         else:
             without_rope(opened)
 
