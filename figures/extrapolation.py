@@ -41,6 +41,7 @@ def curves_payload(
     verticals: Sequence[tuple[float, str]] = (),
     limits: Sequence[tuple[float, str]] = (),
     discs: bool = False,
+    joined: bool = True,
     from_zero: bool = False,
     bands: bool = False,
     log: bool = False,
@@ -50,7 +51,7 @@ def curves_payload(
 
     Every curve has the positions of the longest one, or the first of them. `width`: positions that a point stands for;
     the reading then names them from `first` on. `verticals` and `limits` are (value, label) of dotted lines; `discs`
-    marks the points; with `bands` the axis holds the errors, too.
+    marks the points, which are no line unless `joined`; with `bands` the axis holds the errors, too.
     Raises ValueError for curves over different positions.
     """
     longest = max(curves, key=lambda curve: len(curve.x))
@@ -68,6 +69,7 @@ def curves_payload(
         "verticals": [[float(at), text] for at, text in verticals],
         "limits": [[float(at), text] for at, text in limits],
         "discs": discs,
+        "joined": joined,
         "unit": unit,
         "digits": digits,
         "width": width,

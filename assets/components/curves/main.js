@@ -99,7 +99,7 @@ function curveLine(line, index, meta, state, series, colours) {
     xs: line.xs,
     ys: line.ys,
     colour: faded ? colours.rule : series[shade],
-    width: state.line === index ? 2.5 : faded ? 1 : 1.75,
+    width: !meta.joined ? 1e-6 : state.line === index ? 2.5 : faded ? 1 : 1.75,
     dash: shade < 4 ? "solid" : shade < 6 ? "dash" : "dot",
     discs: meta.discs,
   };
