@@ -8,30 +8,16 @@ import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from lmcore.config import Dense, GroupedQuery, ModelConfig, Norm, Rope
+from lmcore.checkpoint.builtin_config import config
+from lmcore.config import ModelConfig
 from lmcore.shapes import param_shapes
 from lmcore.tokenizer import Tokenizer as ByteTokenizer
 from lmcore.tokenizer import byte_alphabet
 
+__all__ = ["NOTE", "SEED", "config", "tokenizer", "weights"]
+
 SEED = 0
 NOTE = "the weights are random: what this model shows is how the parts work, not what a trained model has learned"
-
-
-def config() -> ModelConfig:
-    """4 layers of width 64, 4 query heads on 2 KV heads, a vocabulary of 256 bytes and two special tokens."""
-    heads, head_dim, layers = 4, 16, 4
-    return ModelConfig(
-        vocab_size=258,
-        d_model=heads * head_dim,
-        n_layers=layers,
-        max_positions=2048,
-        attention=GroupedQuery(n_heads=heads, n_kv_heads=2, head_dim=head_dim, scale=head_dim**-0.5),
-        ffn=Dense(d_ff=176),
-        norm=Norm(),
-        rope=Rope(rotary_dim=head_dim),
-        tied=False,
-        layer_types=("full",) * layers,
-    )
 
 
 def weights(cfg: ModelConfig, seed: int = SEED) -> Iterator[tuple[str, torch.Tensor]]:
