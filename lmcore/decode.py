@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from lmcore.cache import KVCache
 from lmcore.errors import InputError
 from lmcore.model import Transformer
+from lmcore.prefill import prefill
 from lmcore.sampling import Distribution, Sampler, draw
 
 _LET_GO = np.empty(0, np.float32)
@@ -101,7 +100,7 @@ class Decoder:
         waiting = self.tokens[before:]
         start = time.perf_counter()
         try:
-            last = self._run(waiting)
+            last = prefill(self.model, waiting, cache=self.cache, chunk=self.chunk)
             logits = last.float().cpu().numpy()
         except BaseException:
             self._back_to(before)
@@ -182,16 +181,6 @@ class Decoder:
     def _check_forced(self, token: int) -> None:
         if not 0 <= token < self.model.cfg.vocab_size:
             raise InputError(f"token id {token} is outside the vocabulary", where="the forced token")
-
-    def _run(self, tokens: Sequence[int]) -> Tensor:
-        """Logits (V,) after the last of these tokens; those before it only fill the cache."""
-        size = self.chunk or len(tokens)
-        logits = None
-        for first in range(0, len(tokens), size):
-            part = torch.tensor([tokens[first : first + size]], device=self.model.device)
-            logits = self.model(part, cache=self.cache, logits_to_keep=1).logits
-        assert logits is not None
-        return logits[0, -1]
 
     def rewind(self, n: int) -> None:
         """Keep the first n steps. Where a windowed layer has evicted what they read, all of it runs again."""

@@ -19,6 +19,7 @@ from jaxtyping import Float64
 from lmcore.cache import KVCache
 from lmcore.errors import InputError
 from lmcore.model import Transformer
+from lmcore.prefill import common_prefix
 from lmcore.sampling import Sampler, pick
 
 Probs = Float64[np.ndarray, " V"]
@@ -152,9 +153,7 @@ class ModelDraft:
 
     def _follow(self, tokens: Sequence[int]) -> None:
         """Keep of the cache what the text still begins with, and leave at least one token to run."""
-        same = 0
-        while same < min(len(self.seen), len(tokens) - 1) and self.seen[same] == tokens[same]:
-            same += 1
+        same = min(common_prefix(self.seen, tokens), len(tokens) - 1)
         same = same if self.cache.can_truncate(same) else 0
         self.cache.truncate(same)
         self.seen = self.seen[:same]
