@@ -26,6 +26,7 @@ PAGES = (
     ("tokens", "Tokens and logits", "tokens"),
     ("attention", "Attention", "attention"),
     ("positions", "Positions and RoPE", "positions"),
+    ("kv", "Heads and the KV cache", "kv"),
     ("decode", "Decode, step by step", "decode"),
     ("model", "Model", "model"),
 )
