@@ -5,7 +5,20 @@ from __future__ import annotations
 import streamlit as st
 
 from lmcore.config import ModelConfig
-from ui import models, page, pairs_view, relative_view, runs, scalings_view, shell, state, turned, turning_view
+from ui import (
+    encodings_view,
+    extrapolation_view,
+    models,
+    page,
+    pairs_view,
+    relative_view,
+    runs,
+    scalings_view,
+    shell,
+    state,
+    turned,
+    turning_view,
+)
 from ui.guard import guard
 
 
@@ -58,6 +71,8 @@ def main() -> None:
             calculated(opened, prompt)
         else:
             without_rope(opened)
+    extrapolation_view.section(opened)
+    encodings_view.section(opened)
 
 
 shell.ensure()
