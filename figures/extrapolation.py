@@ -238,9 +238,9 @@ def _ends(curve: Curve, trained: int) -> tuple[float, float]:
 def own_said(name: str, losses: np.ndarray, trained: int) -> str:
     """What the losses (W, T) of one run say of the trained length; its second half is compared with what follows."""
     length = losses.shape[1]
-    inside = float(np.nanmean(losses[:, trained // 2 : trained]))
     if length <= trained:
         return f"**{name}**: {fixed(float(np.nanmean(losses)), 3)} nats a token over {group(length)} positions."
+    inside = float(np.nanmean(losses[:, trained // 2 : trained]))
     outside = float(losses[:, trained:].mean())
     return (
         f"**{name}**: {fixed(inside, 3)} nats a token from position {group(trained // 2)} to {group(trained - 1)}, "
