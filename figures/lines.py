@@ -13,13 +13,17 @@ from figures.payload import pack
 
 @dataclass(frozen=True)
 class Series:
-    """One line over x: with `discs`, measured points joined by a thin line; `dash` for a second kind of line."""
+    """One line over x: with `discs`, measured points joined by a thin line; `dash` for a second kind of line.
+
+    The name stands at its end, `said` (the name, if empty) before what is read of it.
+    """
 
     name: str
     x: Sequence[float] | np.ndarray
     y: Sequence[float] | np.ndarray
     discs: bool = False
     dash: bool = False
+    said: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def lines_payload(
     """16 bytes a point. `label` is what a screen reader says, `file` the name under which it is saved, `note` what
     stands below while nothing is read; `limits` are (value of y, label)."""
     meta: dict[str, Any] = {
-        "lines": [{"name": s.name, "discs": s.discs, "dash": s.dash} for s in series],
+        "lines": [{"name": s.name, "discs": s.discs, "dash": s.dash, "said": s.said or s.name} for s in series],
         "x": {**vars(x), "ticks": [list(tick) for tick in x.ticks]},
         "y": {**vars(y), "ticks": [list(tick) for tick in y.ticks]},
         "label": label,

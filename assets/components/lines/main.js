@@ -116,12 +116,17 @@ function lineReading(lines, at, meta) {
   const parts = read.map(({ line, y }, k) => [
     k ? ", " : "",
     element("i", { class: line.discs ? "swatch disc" : "swatch", style: `background:${line.colour}`, "aria-hidden": "true" }),
-    element("span", { class: "number" }, `${line.name} ${significant(y, 3)}`),
+    element("span", { class: "number" }, `${line.said} ${significant(y, 3)}`),
   ]);
-  return [`${meta.x.word} `, element("b", { class: "number" }, meta.x.whole ? groupDigits(at) : significant(at, 4)), ": ", ...parts.flat(), meta.y.unit ? ` ${meta.y.unit}` : ""];
+  return [`${meta.x.word} `, element("b", { class: "number" }, placeText(at, meta.x)), ": ", ...parts.flat(), meta.y.unit ? ` ${meta.y.unit}` : ""];
+}
+
+function placeText(at, { whole, ticks }) {
+  if (whole) return groupDigits(at);
+  return ticks.find(([value]) => value === at)?.[1] ?? significant(at, 4);
 }
 
 function lineRows({ meta, lines }) {
   const head = ["series", meta.x.title, meta.y.title];
-  return [head, ...lines.flatMap((line) => Array.from(line.xs, (x, k) => [line.name, x, line.ys[k]]))];
+  return [head, ...lines.flatMap((line) => Array.from(line.xs, (x, k) => [line.said, x, line.ys[k]]))];
 }

@@ -1,0 +1,105 @@
+"""Measurements of a running model that take seconds: made when asked for, watched, cancelled, kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Generic, TypeVar
+
+import streamlit as st
+
+from lmcore.errors import Cancelled, LmcoreError
+from ui import guard
+from ui.job import Job
+from ui.lru import ByteLRU
+from ui.markdown import plain
+from ui.models import Opened, when_one_leaves
+
+V = TypeVar("V")
+POLL_S = 0.4
+PATIENCE_S = 120.0
+
+Tell = Callable[[str], None]
+"""Says how far the work is; raises Cancelled once nobody wants it."""
+
+
+class Asked(Generic[V]):
+    """One kind of measurement. A key holds all that a result depends on, and begins with the model's own."""
+
+    def __init__(self, name: str, *, size: Callable[[V], int], max_entries: int = 24, max_bytes: int = 2**24) -> None:
+        self.name = name
+        self._kept: ByteLRU[V] = ByteLRU(max_entries=max_entries, max_bytes=max_bytes, size=size)
+        self._jobs: dict[tuple[Hashable, ...], Job[V]] = {}
+        self._lock = Lock()
+        when_one_leaves(self._forget)
+
+    def found(self, key: tuple[Hashable, ...]) -> V | None:
+        return self._kept.peek(key)
+
+    def running(self, key: tuple[Hashable, ...]) -> Job[V] | None:
+        job = self._jobs.get(key)
+        return job if job is not None and not job.done else None
+
+    def start(self, key: tuple[Hashable, ...], work: Callable[[Tell], V]) -> None:
+        """Make the result in a thread; nothing if that is under way."""
+
+        def run(say: Callable[[str], bool]) -> V:
+            def tell(line: str) -> None:
+                if not say(line):
+                    raise Cancelled("the measurement was cancelled")
+
+            tell("Starting")
+            value = work(tell)
+            self._kept.put(key, value)
+            return value
+
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is None or job.done:
+                self._jobs[key] = Job(run, name=self.name, abandoned_after_s=PATIENCE_S)
+
+    def cancel(self, key: tuple[Hashable, ...]) -> None:
+        job = self.running(key)
+        if job is not None:
+            job.give_up()
+
+    def drop(self, key: tuple[Hashable, ...]) -> None:
+        """Let go of a result."""
+        self._kept.drop(lambda kept: kept == key)
+
+    def failure(self, key: tuple[Hashable, ...]) -> LmcoreError | None:
+        """Why the last try gave nothing; any other error than lmcore's is raised."""
+        job = self._jobs.get(key)
+        if job is None or not job.done:
+            return None
+        try:
+            job.result()
+        except LmcoreError as error:
+            return error
+        return None
+
+    def _forget(self, opened: Opened) -> None:
+        with self._lock:
+            for key in [key for key in self._jobs if key[0] == opened.key]:
+                del self._jobs[key]
+
+    def button(self, label: str, key: tuple[Hashable, ...], work: Callable[[Tell], V], *, widget: str) -> V | None:
+        """The button that starts it, progress with a way to cancel, an error; the result once it is there."""
+        busy = self.running(key) is not None
+        done = self.found(key) is not None
+        if not done:
+            st.button(label, on_click=self.start, args=(key, work), disabled=busy, key=f"{widget}_run")
+        st.fragment(self._progress, run_every=POLL_S if busy else None)(key, busy, widget)
+        if not busy and not done and (error := self.failure(key)) is not None:
+            guard.show(error)
+        return self.found(key)
+
+    def _progress(self, key: tuple[Hashable, ...], busy: bool, widget: str) -> None:
+        job = self.running(key)
+        if job is None:
+            if busy:
+                st.rerun()
+            return
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            st.markdown(f":small[:gray[{plain(job.look())}]]", width="content")
+            st.button("Cancel", type="tertiary", on_click=self.cancel, args=(key,), key=f"{widget}_cancel")
