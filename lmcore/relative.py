@@ -127,10 +127,10 @@ def at_distance(
     turn (Su et al. 2021, eq. 16). `length` is the context that a scaling which follows the length sees.
     """
     theta, factor = frequencies(rope, length)
-    products: np.ndarray = pairs_of(q, rope) * pairs_of(k, rope).conj() * factor**2
-    turns: np.ndarray = np.exp(1j * np.outer(theta, distances))
+    products = pairs_of(q, rope) * pairs_of(k, rope).conj() * factor**2
+    angles = np.outer(theta, distances)
     rest = (q[:, rope.rotary_dim :].astype(np.float64) * k[:, rope.rotary_dim :]).sum(-1)
-    return products.real @ turns.real - products.imag @ turns.imag + rest[:, None]
+    return np.real(products) @ np.cos(angles) - np.imag(products) @ np.sin(angles) + rest[:, None]
 
 
 def random_like(x: np.ndarray, seed: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from ui.models import Opened
 
 MAX_TOKENS = 128
 """The first tokens of a longer prompt: two positions are compared, and all pairs of them."""
+FORWARD_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +39,17 @@ def layers(cfg: ModelConfig) -> list[int]:
 
 
 def of(opened: Opened, ids: tuple[int, ...], layer: int) -> Turned:
-    """One forward of the first tokens, all layers kept, so that another layer is only looked up."""
+    """One forward of the first tokens; it keeps all layers where they fit, so that another one is only looked up."""
     cfg, rope = opened.config, opened.config.rope_of(layer)
     assert rope is not None
-    run = runs.run(opened, ids[:MAX_TOKENS], "k", "q", "rot_k", "rot_q", logits_to_keep=1)
+    ids = ids[:MAX_TOKENS]
+    layer_bytes = 2 * 4 * (cfg.n_heads + cfg.n_kv_heads) * cfg.head_dim * len(ids)
+    kept = range(cfg.n_layers) if layer_bytes * cfg.n_layers <= FORWARD_BYTES else range(layer, layer + 1)
+    run = runs.run(opened, ids, "k", "q", "rot_k", "rot_q", layers=kept, logits_to_keep=1)
     spec = cfg.attention
     still = spec.nope_dim if isinstance(spec, Latent) else 0
-    q, k, rot_q, rot_k = (np.roll(run[name][layer], -still, axis=-1) for name in ("q", "k", "rot_q", "rot_k"))
+    q, k, rot_q, rot_k = (
+        np.roll(run[name][layer - kept.start], -still, axis=-1) for name in ("q", "k", "rot_q", "rot_k")
+    )
     unit = isinstance(spec, GroupedQuery) and spec.qk_norm is not None and spec.qk_norm.over == "unit"
     return Turned(layer=layer, rope=rope, q=q, k=k, rot_q=rot_q, rot_k=rot_k, normed_after=unit)

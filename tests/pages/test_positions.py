@@ -1,0 +1,122 @@
+"""The Positions page: what it hands to the browser is lmcore's, and a model without RoPE is told so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from figures.payload import unpack
+from lmcore.checkpoint import Loaded, load_pretrained
+from lmcore.frequencies import frequencies
+from lmcore.specs import Rope
+from lmcore.trace import Capture, Edits
+from tests.lmcore.tiny import hf_llama
+from tests.pages.test_every_page import open_page
+from ui import state
+
+IDS = "3 14 15 92 65 35 89 79"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("llama")
+    hf_llama("gqa").save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def loaded(folder: str) -> Loaded:
+    return load_pretrained(folder, dtype="float32", device="cpu")
+
+
+def payloads(at: AppTest, name: str) -> list[tuple[dict[str, Any], list[np.ndarray]]]:
+    elements = [e for e in at.get("bidi_component") if e.proto.component_name.endswith(f"glassbox_{name}")]
+    return [unpack(element.proto.bytes) for element in elements]
+
+
+def positions(folder: str, **link: str) -> AppTest:
+    at = open_page("positions", **{"model": state.TYPED, "path": folder, "prompt": IDS, **link})
+    assert not at.exception
+    assert [e.value for e in at.error] == []
+    return at
+
+
+def said(at: AppTest) -> str:
+    return " ".join(element.value for element in at.markdown).replace("\\", "")
+
+
+def test_the_vectors_that_turn_are_the_models(folder: str, loaded: Loaded) -> None:
+    at = positions(folder, positions_layer="1")
+    [(meta, (q, k, theta))] = payloads(at, "turning")
+    trace = loaded.model.forward(
+        torch.tensor([[int(word) for word in IDS.split()]]), capture=Capture.of("q", "k", layers=[1])
+    ).trace
+    assert trace is not None
+    for found, stage in ((q, "q"), (k, "k")):
+        np.testing.assert_allclose(found, trace.layers[1][stage][0].numpy(), rtol=1e-6)
+    rope = loaded.model.cfg.rope_of(1)
+    assert rope is not None
+    np.testing.assert_allclose(theta, frequencies(rope, 8)[0], rtol=1e-12)
+    assert (meta["layer"], meta["trained"]) == (1, 128)
+    assert "within float32 rounding" in said(at)
+    tiles = {t["name"]: t for meta, _ in payloads(at, "twins") for t in meta["tiles"]}
+    assert tiles["q · k moves, float32"]["state"] == "rounding"
+    assert tiles["Positions in bf16"]["state"] == "unequal"
+
+
+def test_a_scaling_of_the_link_is_applied_to_the_run_and_said(folder: str, loaded: Loaded) -> None:
+    at = positions(folder, scale_applied="linear", scale_factor="2")
+    assert loaded.model.cfg.rope is not None
+    spec = Rope(rotary_dim=loaded.model.cfg.rope.rotary_dim, base=loaded.model.cfg.rope.base, type="linear", factor=2.0)
+    tokens = torch.tensor([[int(word) for word in IDS.split()]])
+    own, new = (loaded.model.forward(tokens, edits=edits).logits[0] for edits in (Edits(), Edits(rope=spec)))
+    meta, (both,) = payloads(at, "beside")[0]
+    ids = [row["id"] for row in meta["rows"]]
+    for row, logits in zip(both, (own, new), strict=True):
+        np.testing.assert_allclose(row[:-1], logits[-1].softmax(-1)[ids].numpy(), rtol=1e-4)
+    largest = float((new - own).abs().max())
+    tile = next(t for t in meta["tiles"] if t["name"] == "Largest change of a logit")
+    assert float(tile["changed"]) == pytest.approx(largest, rel=1e-3)
+    assert largest > 0.01
+    words = said(at)
+    assert "| factor | 1 | 2 |" in words
+    assert "6 of 6 pairs change their frequency, from pair 0 (divided by 2.000) to pair 5 (divided by 2.000)" in words
+
+
+def test_nothing_is_applied_unless_asked_and_a_bad_link_is_let_pass(folder: str) -> None:
+    at = positions(folder, scale_applied="<b>", scale_factor="x", positions_base="-3", pair="999")
+    assert not payloads(at, "beside")
+    assert [meta["view"] for meta, _ in payloads(at, "frequencies")] == ["pairs", "scalings"]
+
+
+def test_a_scaling_that_follows_the_length_changes_nothing_within_it(folder: str) -> None:
+    at = positions(folder, scale_applied="dynamic")
+    assert "Nothing moves" in said(at)
+    assert "set L below the length of the prompt" in said(at)
+    at = positions(folder, scale_applied="dynamic", scale_original="8", scale_factor="64")
+    assert "Nothing moves" in said(at)
+
+
+def test_a_model_without_rope_says_so_and_offers_one_that_has_it(tmp_path: Path) -> None:
+    GPT2LMHeadModel(GPT2Config(vocab_size=96, n_positions=32, n_embd=16, n_layer=2, n_head=2)).save_pretrained(tmp_path)
+    at = positions(str(tmp_path))
+    assert any("no RoPE: its positions are a learned table" in info.value for info in at.info)
+    assert not payloads(at, "turning")
+    at.button(key="positions_other_model").click().run()
+    assert payloads(at, "turning")
+
+
+def test_a_config_alone_has_its_frequencies_and_no_run() -> None:
+    at = open_page("positions", model=state.CONFIG, config="Llama 3.1 405B")
+    assert not at.exception
+    assert not payloads(at, "turning")
+    (pairs, _), (scalings, _) = payloads(at, "frequencies")
+    assert pairs["rope"]["type"] == scalings["rope"]["type"] == "llama3"
+    assert pairs["trained"] == 8192
+    assert not scalings["runs"]
