@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from lmcore.extrapolate import (
     estimated_seconds,
     longest,
     losses_as_it_grows,
+    losses_in_pieces,
     needed_bytes,
     refuse_too_long,
     standard_error,
@@ -26,7 +29,10 @@ from lmcore.extrapolate import (
 from lmcore.scalings import SCALINGS, scaled
 from lmcore.specs import Rope
 from lmcore.trace import Capture, Edits
-from tests.lmcore.teaching_models import KINDS, TRAINED, made
+from tests.lmcore.teaching_models import KINDS, TRAINED
+from tests.lmcore.teaching_models import made as make
+
+made = cache(make)
 
 TEXTS = np.random.default_rng(0).integers(0, 60, (3, 4 * TRAINED))
 
@@ -71,7 +77,7 @@ def test_a_text_that_grows_has_each_stretchs_own_frequencies(kind: str) -> None:
 @pytest.mark.parametrize("max_bytes", [1, 4000, 10**9])
 @pytest.mark.parametrize("kind", ["rope", "alibi", "none"])
 def test_attention_by_position_is_that_of_one_forward(kind: str, max_bytes: int) -> None:
-    text = TEXTS[0]
+    text = TEXTS[0, : 2 * TRAINED]
     found = attention_by_position(made(kind), text, max_bytes=max_bytes)
     trace = made(kind).forward(torch.from_numpy(text)[None], capture=Capture.of("pattern")).trace
     assert trace is not None
@@ -114,6 +120,20 @@ def test_progress_counts_tokens_and_may_stop_the_work() -> None:
 
     with pytest.raises(InterruptedError):
         token_losses(made("rope"), TEXTS, progress=stop)
+
+
+@pytest.mark.parametrize("length", [TRAINED, TRAINED + 5, 4 * TRAINED])
+def test_in_pieces_no_token_sees_more_than_the_trained_length(length: int) -> None:
+    model, half = made("rope"), TRAINED // 2
+    found = losses_in_pieces(model, TEXTS[:, :length], TRAINED)
+    assert np.isnan(found[:, 0]).all()
+    assert np.isfinite(found[:, 1:]).all()
+    starts = [0, *(at for at in range(half, length - TRAINED, half)), length - TRAINED]
+    expected = np.zeros(found.shape)
+    for at in starts:
+        first = half if at else 1
+        expected[:, at + first : at + TRAINED] = again("rope", TEXTS[:, at : at + TRAINED])[:, first - 1 :]
+    np.testing.assert_allclose(found[:, 1:], expected[:, 1:], atol=2e-5)
 
 
 def test_windows_are_spread_and_do_not_overlap() -> None:

@@ -66,7 +66,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_every_family_has_a_variant() -> None:
-    assert {name.split()[0].replace("gemma3", "gemma3_text") for name in VARIANTS} == set(FAMILIES)
+    ours = {"glassbox"}  # which transformers doesn't have: see test_teaching.py
+    assert {name.split()[0].replace("gemma3", "gemma3_text") for name in VARIANTS} == set(FAMILIES) - ours
 
 
 def test_logits_residuals_and_weights_equal(pair: Pair) -> None:
