@@ -93,23 +93,23 @@ def doublings(trained: int, length: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Merit:
-    """A run as a row of the table: mean loss within the trained length and beyond it, each with its standard error.
+    """A run as a row of the table: its mean loss within the trained length and beyond it.
 
-    `rise_error` is that of the mean over windows of each one's rise. NaN where there is nothing: a model that stops has
-    no loss beyond.
+    `pieces`: of the tokens beyond, read in pieces of the trained length by the unscaled model; `rise_error` is the
+    standard error of the mean over windows of `beyond - pieces`. NaN where there is nothing: a model that stops has no
+    loss beyond.
     """
 
     name: str
     within: float
-    within_error: float
     beyond: float
-    beyond_error: float
+    pieces: float
     rise_error: float
 
     @property
     def rise(self) -> float:
-        """By how much the loss is higher beyond the trained length than within it."""
-        return self.beyond - self.within
+        """What the length costs: the loss beyond over that of the same tokens in pieces."""
+        return self.beyond - self.pieces
 
 
 def by_merit(rows: Sequence[Merit]) -> list[Merit]:
@@ -120,27 +120,19 @@ def by_merit(rows: Sequence[Merit]) -> list[Merit]:
 def merit_table(rows: Sequence[Merit], *, trained: int, length: int) -> str:
     """The rows as a table in Markdown; the names are ours."""
     head = (
-        f"| | loss at {group(trained // 2)} to {group(trained - 1)} | loss at {group(trained)} to {group(length - 1)} "
-        "| rise |\n|---|--:|--:|--:|"
+        f"| | loss at {group(trained // 2)} to {group(trained - 1)} | at {group(trained)} to {group(length - 1)} "
+        f"| the same in pieces of {group(trained)} | difference |\n|---|--:|--:|--:|--:|"
     )
     return "\n".join([head, *(_row(row) for row in by_merit(rows))])
 
 
 def _row(row: Merit) -> str:
+    start = f"| {row.name} | {fixed(row.within, 2)} |"
     if not np.isfinite(row.beyond):
-        return f"| {row.name} | {_with_error(row.within, row.within_error)} | stops | |"
+        return f"{start} stops | {fixed(row.pieces, 2)} | |"
     return (
-        f"| {row.name} | {_with_error(row.within, row.within_error)} | {_with_error(row.beyond, row.beyond_error)} "
-        f"| {_signed(row.rise)}{_error(row.rise_error)} |"
+        f"{start} {fixed(row.beyond, 2)} | {fixed(row.pieces, 2)} | {_signed(row.rise)} ± {fixed(row.rise_error, 2)} |"
     )
-
-
-def _with_error(value: float, error: float) -> str:
-    return fixed(value, 2) + _error(error)
-
-
-def _error(error: float) -> str:
-    return f" ± {fixed(error, 2)}" if np.isfinite(error) else ""
 
 
 def encodings_said(rows: Sequence[Merit], *, times: int) -> list[str]:
@@ -150,14 +142,14 @@ def encodings_said(rows: Sequence[Merit], *, times: int) -> list[str]:
     worst = max(running, key=lambda row: row.rise)
     holds = [row for row in running if row.rise < 2 * row.rise_error]
     points = [
-        f"**{worst.name}** suffers most: {fixed(worst.within, 2)} nats within the trained length, "
-        f"{fixed(worst.beyond, 2)} over what follows, up to {group(times)} times as far."
-        if worst.rise > 0
+        f"**{worst.name}** suffers most: {fixed(worst.beyond, 2)} nats beyond the trained length, up to {group(times)} "
+        f"times as far, and {fixed(worst.pieces, 2)} for the same tokens in pieces of the trained length."
+        if worst.rise > 2 * worst.rise_error
         else "No encoding loses anything beyond the trained length."
     ]
     if holds:
         names = ", ".join(f"**{row.name}** ({_signed(row.rise)})" for row in holds)
-        points.append(f"No rise beyond two standard errors: {names}.")
+        points.append(f"As one text no worse than in pieces, within two standard errors: {names}.")
     if stopped:
         names = ", ".join(f"**{row.name}**" for row in stopped)
         points.append(f"{names} ends at the trained length: the table has no row for the next position.")
@@ -171,10 +163,10 @@ def scalings_said(rows: Sequence[Merit], *, plain: str, factor: int, length: int
     best = ordered[0]
     chain = " < ".join(f"{row.name} {fixed(row.beyond, 2)}" for row in ordered)
     points = [f"Loss beyond, best first, at factor {group(factor)} up to position {group(length - 1)}: {chain}."]
-    if best.name != plain and unscaled.rise > 0:
+    if best.name != plain and unscaled.rise > 2 * unscaled.rise_error:
         points.append(
             f"**{best.name}** takes {fixed(unscaled.beyond - best.beyond, 2)} of the {fixed(unscaled.rise, 2)} nats "
-            "that unscaled RoPE loses, without a step of training."
+            "by which unscaled RoPE is worse than in pieces, without a step of training."
         )
     costly = max(rows, key=lambda row: row.within)
     if costly.within - unscaled.within > 0.01:

@@ -83,16 +83,36 @@ def token_losses(
     _check_end(model.cfg, length)
     edits = Edits(rope=None if rope is None else at_length(rope, length))
     out = np.full((count, length), np.nan, np.float32)
-    for row, text in enumerate(texts):
-        tokens = torch.from_numpy(text)[None].to(model.device)
+    for row in range(0, count, at_once := max(1, piece // length)):
+        tokens = torch.from_numpy(texts[row : row + at_once]).to(model.device)
         cache = None if length <= piece else KVCache.empty(model.cfg, length, dtype=model.dtype, device=model.device)
         for start in range(0, length, piece):
             stop = min(length, start + piece)
-            logits = model.forward(tokens[:, start:stop], cache=cache, edits=edits).logits[0].float()
-            known = logits[: min(stop, length - 1) - start]
-            loss = F.cross_entropy(known, tokens[0, start + 1 : start + 1 + len(known)], reduction="none")
-            out[row, start + 1 : start + 1 + len(known)] = loss.cpu().numpy()
-            progress(row * length + stop, count * length)
+            logits = model.forward(tokens[:, start:stop], cache=cache, edits=edits).logits
+            known = logits[:, : min(stop, length - 1) - start].float()
+            after = slice(start + 1, start + 1 + known.shape[1])
+            loss = F.cross_entropy(known.transpose(1, 2), tokens[:, after], reduction="none")
+            out[row : row + at_once, after] = loss.cpu().numpy()
+            progress((row + len(tokens) - 1) * length + stop, count * length)
+    return out
+
+
+def losses_in_pieces(
+    model: Transformer, texts: Int64[np.ndarray, "W T"], size: int, *, progress: Progress = _untold
+) -> Losses:
+    """As `token_losses`, but no token sees more than `size` positions: read in pieces that overlap by half of that.
+
+    Each piece begins at position 0, and of all but the first its second half counts. The same tokens as in the whole
+    text, at positions that the model knows: what a length beyond `size` is to be measured against.
+    """
+    length, half = texts.shape[1], size // 2
+    starts = [*range(0, max(1, length - size), half), max(0, length - size)]
+    pieces = np.concatenate([texts[:, at : at + size] for at in starts])
+    found = token_losses(model, pieces, progress=progress).reshape(len(starts), *texts[:, :size].shape)
+    out = np.full(texts.shape, np.nan, np.float32)
+    for at, losses in zip(starts, found, strict=True):
+        first = half if at else 0
+        out[:, at + first : at + size] = losses[:, first:]
     return out
 
 

@@ -45,8 +45,8 @@ PATIENCE_S = 120.0
 class Wanted:
     """One measurement of a teaching model: under which name, on which model, with which rotary spec, up to where.
 
-    `grows`: each position in a text that ends near it, as the spec follows the length. `reads`: attention is read
-    instead of the loss.
+    `grows`: each position in a text that ends near it, as the spec follows the length. `pieces`: in pieces of the
+    trained length. `reads`: attention is read instead of the loss.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Wanted:
     rope: Rope | None = None
     length: int = LENGTH
     grows: bool = False
+    pieces: bool = False
     reads: bool = False
 
     @property
@@ -62,7 +63,8 @@ class Wanted:
         if self.reads:
             return 3 * READ_WINDOWS * self.length
         stretches = self.length // teaching.CONTEXT
-        return WINDOWS * self.length * (stretches + 1) // 2 if self.grows else WINDOWS * self.length
+        times = (stretches + 1) / 2 if self.grows else 2 if self.pieces else 1
+        return round(WINDOWS * self.length * times)
 
 
 def title(name: str) -> str:
@@ -74,6 +76,11 @@ def encodings() -> list[Wanted]:
     there = {model.name for model in teaching.shipped()}
     ends = {"learned": teaching.CONTEXT}
     return [Wanted(title(name), name, length=ends.get(name, LENGTH)) for name in ENCODINGS if name in there]
+
+
+def in_pieces(one: Wanted) -> Wanted:
+    """The same model on the same tokens, none of them further than the trained length from the start of its piece."""
+    return Wanted(f"{title(one.model)} in pieces of {teaching.CONTEXT}", one.model, pieces=True)
 
 
 @cache
@@ -108,7 +115,7 @@ def readings(factor: int) -> list[Wanted]:
 
 def everything(factor: int) -> list[Wanted]:
     """In the order in which the charts ask for it."""
-    ordered = [*encodings(), *scalings(factor), *ablations(factor), *readings(factor)]
+    ordered = [*encodings(), *map(in_pieces, encodings()), *scalings(factor), *ablations(factor), *readings(factor)]
     return list({_key(one): one for one in ordered}.values())
 
 
@@ -121,7 +128,7 @@ _LOCK = Lock()
 
 
 def _key(one: Wanted) -> Hashable:
-    return (one.model, one.rope, one.length, one.grows, one.reads)
+    return (one.model, one.rope, one.length, one.grows, one.pieces, one.reads)
 
 
 def losses(one: Wanted) -> np.ndarray | None:
@@ -206,7 +213,9 @@ def _measure(one: Wanted, model: Transformer, tell: Callable[[int, int], None]) 
         _READINGS.put(_key(one), mean)
         return
     texts = extrapolate.windows(text_ids(), LENGTH, WINDOWS)[:, : one.length]
-    if one.grows and one.rope is not None:
+    if one.pieces:
+        found = extrapolate.losses_in_pieces(model, texts, teaching.CONTEXT, progress=tell)
+    elif one.grows and one.rope is not None:
         found = extrapolate.losses_as_it_grows(model, texts, one.rope, step=teaching.CONTEXT, progress=tell)
     else:
         found = extrapolate.token_losses(model, texts, one.rope, progress=tell)

@@ -38,12 +38,13 @@ def _measured(wanted: list[Wanted]) -> list[tuple[Wanted, np.ndarray]]:
     return [(one, losses) for one, losses in found if losses is not None]
 
 
-def merit(name: str, losses: np.ndarray) -> Merit:
+def merit(name: str, losses: np.ndarray, pieces: np.ndarray) -> Merit:
+    """A run's row; `pieces` are the losses of the same tokens in pieces of the trained length."""
     from lmcore.extrapolate import beyond, standard_error, within
 
-    inside, outside = within(losses, TRAINED), beyond(losses, TRAINED)
-    first, second, third = (float(standard_error(values)) for values in (inside, outside, outside - inside))
-    return Merit(name, float(inside.mean()), first, float(outside.mean()), second, third)
+    inside, outside, known = within(losses, TRAINED), beyond(losses, TRAINED), beyond(pieces, TRAINED)
+    error = float(standard_error(outside - known))
+    return Merit(name, float(inside.mean()), float(outside.mean()), float(known.mean()), error)
 
 
 def _curve(name: str, colour: int, smooth: Blocks) -> Curve:
@@ -92,31 +93,52 @@ def _rows(curves: list[Curve], x: np.ndarray) -> list[list[object]]:
     return rows
 
 
+def _in_pieces(measured: list[tuple[Wanted, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The losses in pieces of the trained length, by model; of those that are measured."""
+    models = {one.model: one for one, _ in measured}
+    return {one.model: losses for one, losses in _measured([extrapolating.in_pieces(one) for one in models.values()])}
+
+
+def _piece_curve(pieces: dict[str, np.ndarray], colour: int, name: str) -> Curve:
+    from lmcore.extrapolate import blocks
+
+    return _curve(name, colour, blocks(pieces[extrapolating.ROPE], BLOCK))
+
+
 def encodings() -> None:
     wanted = extrapolating.encodings()
     measured = _measured(wanted)
-    if len(measured) < len(wanted):
+    pieces = _in_pieces(measured)
+    if len(measured) < len(wanted) or len(pieces) < len(wanted):
         return
     st.markdown("**Each encoding as it was trained.** All else is equal: text, seed, budget, shape.")
     curves = loss_curves(measured, list(range(len(measured))))
+    curves.append(_piece_curve(pieces, len(curves), "RoPE in pieces"))
     _loss_chart(curves, label="Loss by position, each position encoding", key="positions_encodings")
-    rows = [merit(one.name, losses) for one, losses in measured]
+    rows = [merit(one.name, losses, pieces[one.model]) for one, losses in measured]
     page.notice(encodings_said(rows, times=TIMES))
     page.prose(merit_table(rows, trained=TRAINED, length=LENGTH))
     page.formula(r"\ell_t = -\ln p(x_t \mid x_0, \dots, x_{t-1})")
+    page.prose(
+        "Passages differ in how hard they are, so a length is measured against the same tokens *in pieces of "
+        f"{TRAINED}*: the text is cut so that each token has between {TRAINED // 2} and {TRAINED - 1} tokens before "
+        "it. The difference is taken window by window; ± is its standard error."
+    )
     _tools("lmcore.extrapolate.token_losses", _snippet(), curves, "loss-by-position", "positions_encodings")
 
 
 def scalings(factor: int) -> None:
     wanted = extrapolating.scalings(factor)
     measured = _measured(wanted)
-    if len(measured) < len(wanted):
+    pieces = _in_pieces(measured)
+    if len(measured) < len(wanted) or not pieces:
         return
     st.space("small")
     st.markdown(f"**The RoPE model under each scaling, factor s = {factor}.** The weights stay as they are.")
     curves = loss_curves(measured, list(range(len(measured))))
+    curves.append(_piece_curve(pieces, len(curves), "in pieces"))
     _loss_chart(curves, label="Loss by position, RoPE under each scaling", key="positions_scalings_loss")
-    rows = [merit(one.name, losses) for one, losses in measured]
+    rows = [merit(one.name, losses, pieces[one.model]) for one, losses in measured]
     page.notice(scalings_said(rows, plain=wanted[0].name, factor=factor, length=LENGTH))
     page.prose(merit_table(rows, trained=TRAINED, length=LENGTH))
     page.prose(
@@ -130,6 +152,8 @@ def scalings(factor: int) -> None:
 
 
 def pairs(factor: int) -> None:
+    from lmcore.extrapolate import beyond
+
     plain_run, linear = extrapolating.scalings(factor)[:2]
     wanted = [plain_run, *extrapolating.ablations(factor), linear]
     measured = _measured(wanted)
@@ -168,7 +192,7 @@ def pairs(factor: int) -> None:
     named = [(Wanted("all slowed", one.model, one.rope) if one is linear else one, found) for one, found in measured]
     curves = loss_curves(named, list(range(len(named))))
     _loss_chart(curves, label="Loss by position, some pairs slowed", key="positions_pairs_loss")
-    unscaled, slowed, fast, both = (merit(one.name, losses).beyond for one, losses in measured)
+    unscaled, slowed, fast, both = (float(beyond(losses, TRAINED).mean()) for _, losses in measured)
     said = blame_said(
         unscaled=unscaled,
         slow=slowed,

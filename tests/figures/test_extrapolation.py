@@ -27,8 +27,11 @@ def curve(name: str, y: list[float], colour: int = 0) -> Curve:
     return Curve(name, colour, X[: len(y)], np.array(y), np.full(len(y), 0.1))
 
 
-def row(name: str, within: float, beyond: float, error: float = 0.01) -> Merit:
-    return Merit(name, within, error, beyond, error, error)
+def row(name: str, within: float, beyond: float, pieces: float = 3.0) -> Merit:
+    return Merit(name, within, beyond, pieces, 0.01)
+
+
+ENDS = Merit("Learned", 3, np.nan, 3.2, np.nan)
 
 
 def said(points: list[str]) -> str:
@@ -63,19 +66,20 @@ def test_ticks_double() -> None:
 
 
 def test_the_table_is_in_order_of_merit_and_names_what_stops() -> None:
-    rows = [row("worse", 3, 5), Merit("ends", 3, 0.1, np.nan, np.nan, np.nan), row("better", 3, 4)]
-    assert [one.name for one in by_merit(rows)] == ["better", "worse", "ends"]
+    rows = [row("worse", 3, 5), ENDS, row("better", 3.5, 4)]
+    assert [one.name for one in by_merit(rows)] == ["better", "worse", "Learned"]
     table = merit_table(rows, trained=128, length=1024).splitlines()
     assert "64 to 127" in table[0]
     assert "128 to 1\u2006023" in table[0]
-    assert table[2] == "| better | 3.00 ± 0.01 | 4.00 ± 0.01 | +1.00 ± 0.01 |"
-    assert "stops" in table[-1]
+    assert table[2] == "| better | 3.50 | 4.00 | 3.00 | +1.00 ± 0.01 |"
+    assert table[-1] == "| Learned | 3.00 | stops | 3.20 | |"
 
 
 def test_encodings_are_told_by_their_numbers() -> None:
-    rows = [row("RoPE", 3, 5), row("ALiBi", 3, 3.01), Merit("Learned", 3, 0.1, np.nan, np.nan, np.nan)]
+    rows = [row("RoPE", 3, 5), row("ALiBi", 2.5, 3.01), ENDS]
     text = said(encodings_said(rows, times=8))
-    assert "**RoPE** suffers most: 3.00 nats within the trained length, 5.00" in text
+    assert "**RoPE** suffers most: 5.00 nats beyond" in text
+    assert "and 3.00 for the same tokens in pieces" in text
     assert "standard errors: **ALiBi** (+0.01)." in text
     assert "**Learned** ends" in text
     text = said(encodings_said([row("RoPE", 3, 2.5), row("ALiBi", 3, 5)], times=8))
@@ -85,7 +89,7 @@ def test_encodings_are_told_by_their_numbers() -> None:
 
 
 def test_scalings_are_told_in_order_of_merit() -> None:
-    rows = [row("unscaled", 3, 5), row("linear", 3.5, 4), row("YaRN", 3.1, 3.4)]
+    rows = [row("unscaled", 3, 5), row("linear", 3.5, 4), row("YaRN", 3.1, 3.4)]  # in pieces: 3
     text = said(scalings_said(rows, plain="unscaled", factor=8, length=1024))
     assert "YaRN 3.40 < linear 4.00 < unscaled 5.00" in text
     assert "**YaRN** takes 1.60 of the 2.00 nats" in text
@@ -93,6 +97,8 @@ def test_scalings_are_told_in_order_of_merit() -> None:
     text = said(scalings_said([row("unscaled", 3, 2.9), row("YaRN", 3, 3.4)], plain="unscaled", factor=8, length=1024))
     assert "takes" not in text
     assert "costs" not in text
+    noise = scalings_said([row("unscaled", 3, 3.01), row("YaRN", 3, 3.0)], plain="unscaled", factor=8, length=1024)
+    assert "takes" not in said(noise)
 
 
 @pytest.mark.parametrize(
