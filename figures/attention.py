@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from figures.head_metrics import METRICS, Metric, head_metrics
+from figures.head_metrics import CHUNK_BYTES, METRICS, Metric, head_metrics
 from figures.payload import pack
 from figures.tokens import Token
 from lmcore.errors import InputError
@@ -105,7 +105,9 @@ def summarise(weights: Layers, ids: Sequence[int], allowed: np.ndarray | None = 
         mask = masks[mask_of_layer[index]]
         metrics.append(head_metrics(layer, mask, ids))
         not_finite.append((~np.isfinite(layer) & mask).sum((1, 2)))
-        thumbnails.append(_thumbnails(layer, mask, side))
+        some = max(1, CHUNK_BYTES // (4 * tokens * tokens))  # heads of which a copy is small
+        parts = [_thumbnails(layer[first : first + some], mask, side) for first in range(0, heads, some)]
+        thumbnails.append(np.concatenate(parts, 1))
         peaks.append(_peak(layer, mask))
     return Summary(
         metrics=np.stack(metrics),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+BLOCK_BYTES = 4 * 2**20
+"""Scores in float64 are made for so many rows at a time: of a long prompt they would be 34 MB a head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,10 @@ def scores_again(
     softcap: float | None = None,
     slopes: np.ndarray | None = None,
     bias: np.ndarray | None = None,
+    first: int = 0,
 ) -> np.ndarray:
-    """(H, T, T) float64 from q (H, T, Dh) and k (K, T, Dh), both after RoPE; query head h reads KV head h // (H / K).
+    """(H, R, T) float64 from q (H, R, Dh), of positions `first` on, and k (K, T, Dh), both after RoPE; query head h
+    reads KV head h // (H / K).
 
     c tanh(q k^T scale / c) - slope (i - j) + bias[i - j]; without a soft-cap c, slopes (ALiBi) or a `bias` (H, T) by
     distance (T5) these terms are left out.
@@ -57,12 +62,11 @@ def scores_again(
     scores = (q.astype(np.float64) @ shared.transpose(0, 2, 1)) * scale
     if softcap is not None:
         scores = softcap * np.tanh(scores / softcap)
+    away = np.arange(first, first + q.shape[1])[:, None] - np.arange(k.shape[1])
     if slopes is not None:
-        at = np.arange(q.shape[1])
-        scores -= np.asarray(slopes, np.float64)[:, None, None] * (at[:, None] - at[None, :])
+        scores -= np.asarray(slopes, np.float64)[:, None, None] * away
     if bias is not None:
-        at = np.arange(q.shape[1])
-        scores += np.asarray(bias, np.float64)[:, np.abs(at[:, None] - at[None, :])]
+        scores += np.asarray(bias, np.float64)[:, np.abs(away)]
     return scores
 
 
@@ -84,7 +88,27 @@ def check_layer(
     The bound: a weight is rounded by eps, the spacing of the model's dtype at 1; a score s by eps |s| where it is
     stored, and by that of float32 times |q| |k| scale where it is summed; softmax passes these on, at most halved.
     """
-    scores = scores_again(q, k, scale=scale, softcap=softcap, slopes=slopes, bias=bias)
+    rows = max(1, BLOCK_BYTES // (8 * weights.shape[0] * weights.shape[2]))
+    found = []
+    for first in range(0, weights.shape[1], rows):
+        some = slice(first, first + rows)
+        scores = scores_again(q[:, some], k, scale=scale, softcap=softcap, slopes=slopes, bias=bias, first=first)
+        check = _check_rows(layer, weights[:, some], scores, q[:, some], k, allowed[some], eps, scale)
+        head, query, key = check.place[1:]
+        found.append(replace(check, place=(layer, head, first + query, key)))
+    return worst(found)
+
+
+def _check_rows(
+    layer: int,
+    weights: np.ndarray,
+    scores: np.ndarray,
+    q: np.ndarray,
+    k: np.ndarray,
+    allowed: np.ndarray,
+    eps: float,
+    scale: float,
+) -> Check:
     again = softmax_rows(scores, allowed)
     off = np.abs(weights - again)
     head, query, key = (int(i) for i in np.unravel_index(int(np.nan_to_num(off, nan=np.inf).argmax()), off.shape))
@@ -103,14 +127,18 @@ def check_layer(
 
 
 def worst(checks: list[Check]) -> Check:
-    """Several layers as one: their largest difference, the row sum furthest from 1, and all their cells."""
-    most = max(checks, key=lambda check: check.difference)
+    """Several layers as one: the largest difference, the row sum furthest from 1, and all cells. NaN is worst."""
+
+    def size(off: float) -> float:
+        return float(np.nan_to_num(abs(off), nan=np.inf))
+
+    most = max(checks, key=lambda check: size(check.difference))
     return Check(
         model=most.model,
         again=most.again,
         place=most.place,
         bound=max(check.bound for check in checks),
-        row_sum=max((check.row_sum for check in checks), key=lambda total: abs(total - 1)),
+        row_sum=max((check.row_sum for check in checks), key=lambda total: size(total - 1)),
         rows=sum(check.rows for check in checks),
         masked=sum(check.masked for check in checks),
         zeros=sum(check.zeros for check in checks),

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 CHUNK_BYTES = 16 * 2**20
-"""Heads are worked on as many at a time as fit into this: a layer at T = 2,048 is 17 MB for each."""
+ROWS = 256
+"""Rows are worked on so many at a time, of as many heads as fit into CHUNK_BYTES, and only as wide as they may read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,52 +102,60 @@ def head_metrics(weights: np.ndarray, allowed: np.ndarray, ids: Sequence[int]) -
     """
     heads, tokens, _ = weights.shape
     allowed = np.asarray(allowed, bool)
-    kinds = _follows_earlier(ids) & allowed, _same_earlier(ids) & allowed
-    chunk = max(1, CHUNK_BYTES // (4 * tokens * tokens))
-    parts = [_scores(weights[start : start + chunk], allowed, *kinds) for start in range(0, heads, chunk)]
-    return np.concatenate(parts)
-
-
-def _scores(weights: np.ndarray, allowed: np.ndarray, follows: np.ndarray, same: np.ndarray) -> np.ndarray:
-    heads, tokens, _ = weights.shape
-    a = weights.astype(np.float32)  # a copy
-    np.copyto(a, np.float32(0), where=~allowed)
-    broken = ~np.isfinite(a).all((1, 2))
+    chunk = max(1, CHUNK_BYTES // (4 * tokens * min(tokens, ROWS)))
+    sums, counts = np.zeros((heads, len(METRICS))), np.zeros(len(METRICS), int)
+    for top in range(0, tokens, ROWS):
+        some = slice(top, top + ROWS)
+        block = _Block(allowed[some], np.asarray(ids), top)
+        counts += block.counts
+        for first in range(0, heads, chunk):
+            sums[first : first + chunk] += block.sums(weights[first : first + chunk, some])
     out = np.full((heads, len(METRICS)), np.nan, np.float32)
-    at = np.arange(tokens)
-    if tokens > 1:
-        out[:, 0] = a[:, 1:, 0].mean(-1, dtype=np.float64)
-        out[:, 1] = a[:, at[1:], at[:-1]].mean(-1, dtype=np.float64)
-        away = np.abs(at[:, None] - at[None, :]).astype(np.float32)
-        out[:, 4] = np.einsum("hij,ij->hi", a[:, 1:], away[1:]).mean(-1, dtype=np.float64)
-    for column, keys in ((2, follows), (5, same)):
-        asking = keys.any(-1)
-        if asking.any():
-            read = np.einsum("hij,ij->hi", a[:, asking], keys[asking].astype(np.float32))
-            out[:, column] = read.mean(-1, dtype=np.float64)
-    readable = allowed.sum(-1)
-    wide = readable >= 2
-    if wide.any():
-        logarithm = np.log(np.maximum(a, np.finfo(np.float32).tiny))  # times 0 it is 0, as it should be
-        entropy = -np.einsum("hij,hij->hi", a, logarithm)[:, wide]
-        out[:, 3] = (entropy / np.log(readable[wide])).mean(-1, dtype=np.float64)
-        even = allowed / np.maximum(readable, 1)[:, None]
-        apart = np.abs(np.subtract(a, even.astype(np.float32), out=a), out=a).sum(-1, dtype=np.float64)[:, wide]
-        out[:, 6] = (1 - apart / 2).mean(-1)
-    out[broken] = np.nan
+    np.divide(sums, counts, out=out, where=counts > 0, casting="same_kind")
+    out[~np.isfinite(sums).all(-1)] = np.nan
     return out
 
 
-def _follows_earlier(ids: Sequence[int]) -> np.ndarray:
-    """(T, T) bool: key j stands right after an earlier occurrence of the token of query i, and before i."""
-    token = np.asarray(ids)
-    position = np.arange(len(token))
-    follows = np.zeros((len(token), len(token)), bool)
-    follows[:, 1:] = token[:, None] == token[None, :-1]
-    return follows & (position[None, :] < position[:, None])
+class _Block:
+    """Some rows of a map, from row `top` on: for each metric how many of them count, and a head's sum over these."""
+
+    def __init__(self, allowed: np.ndarray, ids: np.ndarray, top: int) -> None:
+        self._width = int(np.flatnonzero(allowed.any(0)).max(initial=0)) + 1
+        self._allowed = allowed = allowed[:, : self._width]
+        query, key = np.arange(top, top + len(allowed)), np.arange(self._width)
+        earlier = allowed & (key < query[:, None])
+        before = np.concatenate([[-1], ids])[: self._width]  # the token before each key; no id is negative
+        self._kinds = [(kind & earlier) for kind in (ids[query][:, None] == before, ids[query][:, None] == ids[key])]
+        readable = allowed.sum(-1)
+        self._wide, self._later = readable >= 2, query >= 1
+        self._logarithm = np.log(np.maximum(readable, 2))
+        self._even = (allowed / np.maximum(readable, 1)[:, None]).astype(np.float32)
+        self._away = np.abs(query[:, None] - key).astype(np.float32)
+        self._previous = np.flatnonzero(self._later & (query - 1 < self._width)), top
+        later, wide = int(self._later.sum()), int(self._wide.sum())
+        follows, same = (int(kind.any(-1).sum()) for kind in self._kinds)
+        self.counts = np.array([later, later, follows, wide, later, same, wide])
+
+    def sums(self, weights: np.ndarray) -> np.ndarray:
+        """(H, 7) float64 of the weights (H, rows, T); not finite throughout where a weight is not."""
+        a = weights[:, :, : self._width].astype(np.float32)  # a copy
+        np.copyto(a, np.float32(0), where=~self._allowed)
+        rows, top = self._previous
+        out = np.zeros((len(a), len(METRICS)))
+        out[:, 0] = a[:, self._later, 0].sum(-1, dtype=np.float64)
+        out[:, 1] = a[:, rows, rows + top - 1].sum(-1, dtype=np.float64)
+        out[:, 4] = _over(a, self._away)[:, self._later].sum(-1, dtype=np.float64)
+        for column, kind in zip((2, 5), self._kinds, strict=True):
+            out[:, column] = _over(a, kind.astype(np.float32)).sum(-1, dtype=np.float64)
+        logarithm = np.log(np.maximum(a, np.finfo(np.float32).tiny))  # times 0 it is 0, as it should be
+        entropy = -np.einsum("hij,hij->hi", a, logarithm)
+        out[:, 3] = (entropy / self._logarithm)[:, self._wide].sum(-1)
+        out[~np.isfinite(entropy).all(-1)] = np.nan
+        apart = np.abs(np.subtract(a, self._even, out=a), out=a).sum(-1, dtype=np.float64)
+        out[:, 6] = (1 - apart / 2)[:, self._wide].sum(-1)
+        return out
 
 
-def _same_earlier(ids: Sequence[int]) -> np.ndarray:
-    """(T, T) bool: key j holds the token of query i, and stands before i."""
-    token, position = np.asarray(ids), np.arange(len(ids))
-    return (token[:, None] == token[None, :]) & (position[None, :] < position[:, None])
+def _over(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """sum_j a_hij f_ij, (H, rows)."""
+    return np.einsum("hij,ij->hi", a, factor)

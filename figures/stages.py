@@ -5,7 +5,7 @@ One payload holds the query heads of one KV head, and is bounded whatever the mo
 - at most MAX_TOKENS positions: a longer prompt is cut to its first HEAD_TOKENS and the others round the chosen query;
 - at most MAX_COLUMNS columns of a matrix as wide as the model: wider ones are pooled to the value of largest magnitude
   of each block of dims, which keeps its dim;
-- as many heads of the group as fit into HEADS_BYTES, and at least one.
+- as many heads of the group as fit into HEADS_BYTES, and whole into MAPS_BYTES, and at least one.
 
 Together that is under MAX_BYTES, apart from the tokens' text and 8 bytes a head and position for what each position
 reads most. Sums of rows and the softmax's denominators are of whole rows, also of the keys that were cut.
@@ -30,6 +30,8 @@ HEAD_TOKENS = 16
 MAX_COLUMNS = 1024
 HEADS_BYTES = 6 * 2**20
 MAX_BYTES = 12 * 2**20
+MAPS_BYTES = 256 * 2**20
+"""Of the whole maps from which the rows of a payload are cut: four of 17 MB a head at T = 2,048."""
 _PERCENTILE = 99.5
 
 
@@ -83,7 +85,7 @@ def shown_heads(cfg: ModelConfig, head: int, tokens: int) -> range:
     """The query heads that a payload holds: those of the head's KV head, or as many of them as fit."""
     n, a = min(tokens, MAX_TOKENS), cfg.attention
     head_bytes = 4 * n * (4 * n + 2 * a.head_dim + a.value_dim + min(cfg.d_model, MAX_COLUMNS))
-    fits = max(1, HEADS_BYTES // head_bytes)
+    fits = max(1, min(HEADS_BYTES // head_bytes, MAPS_BYTES // (16 * tokens**2)))
     first = head // a.group_size * a.group_size
     start = first + (head - first) // fits * fits
     return range(start, min(start + fits, first + a.group_size))

@@ -98,18 +98,21 @@ class Transformer(nn.Module):
         edits: Edits | None = None,
         logits_to_keep: int = 0,
         depth: int | None = None,
+        resume: tuple[int, Tensor] | None = None,
     ) -> Output:
         """Logits for each of T new tokens, which follow the `cache.length` tokens already in the cache.
 
         `positions` replaces the positions that RoPE or a table sees (default: cache length onwards); masks, ALiBi and
         T5's bias go by order in the sequence, whatever the positions. `logits_to_keep` = n gives logits for the last n
-        tokens only, 0 for all. `depth` = n runs the first n layers only, and the head on their result. Gradients are
-        recorded in training mode (`train()`) only; a model starts in evaluation mode.
+        tokens only, 0 for all. `depth` = n runs the first n layers only, and the head on their result. `resume`
+        = (n, x) begins at layer n with the residual stream x (B, T, D) before it, without a cache: one layer again, or
+        layer by layer. Gradients are recorded in training mode (`train()`) only; a model starts in evaluation mode.
         Raises InputError for ids outside the vocabulary and for positions beyond a learned table, CapacityError for a
         trace over `capture.max_bytes` or a full cache; the cache is then unchanged.
         """
         with torch.inference_mode(not self.training):
-            return self._forward(tokens, positions, cache, capture, edits or NO_EDITS, logits_to_keep, depth)
+            assert resume is None or cache is None
+            return self._forward(tokens, positions, cache, capture, edits or NO_EDITS, logits_to_keep, depth, resume)
 
     def _forward(
         self,
@@ -120,6 +123,7 @@ class Transformer(nn.Module):
         edits: Edits,
         logits_to_keep: int,
         depth: int | None,
+        resume: tuple[int, Tensor] | None,
     ) -> Output:
         t = tokens.shape[1]
         past = cache.length if cache is not None else 0
@@ -130,7 +134,7 @@ class Transformer(nn.Module):
             cache.reserve(t)
         length = self._follow(tokens, at, cache, edits)
         trace = Trace() if capture is not None else None
-        x = self._blocks(tokens, at, length, cache, capture, edits, depth, trace)
+        x = self._blocks(tokens, at, length, cache, capture, edits, depth, trace, resume)
         if trace is not None:
             x = trace.final_normed = self.final_norm(x)
             return Output(self.logits(x[:, -logits_to_keep:].contiguous()), trace)
@@ -166,6 +170,7 @@ class Transformer(nn.Module):
         edits: Edits,
         depth: int | None,
         trace: Trace | None,
+        resume: tuple[int, Tensor] | None = None,
     ) -> Tensor:
         """The residual stream of the tokens after the last block."""
         past = cache.length if cache is not None else 0
@@ -175,7 +180,10 @@ class Transformer(nn.Module):
         x = self.embed(tokens, at)
         if trace is not None:
             trace.embedding = x
-        for layer, block in enumerate(self.model.layers[:depth]):
+        first = 0
+        if resume is not None:
+            first, x = resume
+        for layer, block in enumerate(self.model.layers[first:depth], first):
             tap = Tap(layer, capture, edits)
             rope = self._rope_of(layer, edits)
             turn = None if rope is None else turns[rope]

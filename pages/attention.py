@@ -35,17 +35,18 @@ def maps(opened: models.Opened, prompt: runs.Prompt) -> None:
     start = seen.summary.start
     layer, head = components.attention_view("attention", layer=start.layer, head=start.head)
     layer = min(layer, opened.config.n_layers - 1)
-    payload = seen.payload((layer, min(head, opened.config.n_heads - 1)))
-    components.attention(payload, key="attention")
-    check = seen.check(layer)
+    head = min(head, opened.config.n_heads - 1)
+    components.attention(seen.payload((layer, head)), key="attention")
+    check = seen.check(layer, head)
     if check is not None:
         st.space("small")
-        components.twins(tiles_payload(_tiles(seen, check, layer, opened)), key="attention_tiles")
+        where = f"layer {layer}, head {head}" if seen.weights.layer_by_layer else f"layer {layer}"
+        if len(seen.checked_layers(layer)) > 1:
+            where = f"all {group(opened.config.n_layers)} layers"
+        components.twins(tiles_payload(_tiles(check, where, opened)), key="attention_tiles")
 
 
-def _tiles(seen: heads.Heads, check: Check, layer: int, opened: models.Opened) -> list[dict]:
-    several = len(seen.checked_layers(layer)) > 1
-    where = f"all {group(opened.config.n_layers)} layers" if several else f"layer {layer}"
+def _tiles(check: Check, where: str, opened: models.Opened) -> list[dict]:
     at, head, query, key = check.place
     return [
         tile(
@@ -148,11 +149,12 @@ page.head(
 opened = models.current(height=MAP_PX)
 prompt = runs.prompt(opened)
 if prompt.ids:
-    slot = st.empty()
+    line, slot = st.empty(), st.empty()
     if "attention" not in st.session_state and not heads.known(opened, prompt.ids):
         with slot:
             st.skeleton(height=MAP_PX)
-    seen = heads.of(opened, prompt.ids)
+    seen = heads.awaited(opened, prompt.ids, lambda said: line.markdown(f":small[:gray[{said}]]"))
+    line.empty()
     slot.empty()
     maps(opened, prompt)
     page.section("What to notice")

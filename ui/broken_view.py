@@ -86,7 +86,7 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     page.section(
         "Break it",
         "Each row changes one thing in every layer and runs the loaded model on the prompt again. The line through the "
-        "rows is the run that is right.",
+        "rows is the run that is right. " + experiments.first_of(len(prompt.ids)),
     )
     wanted = {name: change for name, change in changes().items() if not lacking(opened, name)}
     done = all(experiments.known(opened, ids, change) for change in (PLAIN, *wanted.values()))

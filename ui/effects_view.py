@@ -10,7 +10,7 @@ import streamlit as st
 from figures.effects import logit_panel, ranked_payload, score_panel, shared_top
 from figures.format import fixed, group
 from figures.masks import Field, fields_payload, masked
-from ui import components, guard, heads, models, page, runs, vocabulary
+from ui import components, experiments, guard, heads, models, page, runs, vocabulary
 from ui.experiments import MAX_TOKENS
 from ui.lru import ByteLRU
 from ui.markdown import plain
@@ -33,14 +33,14 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     page.section(
         "A weight is not an effect",
         "A weight says how much of a value is read. What it adds to the residual stream also depends on how long the "
-        "value is after $W_O$: a key may be read much and add little.",
+        "value is after $W_O$: a key may be read much and add little. " + experiments.first_of(len(prompt.ids)),
     )
     page.formula(r"c_{ij} = \lVert A_{ij}\, v_j W_O \rVert")
     _contributions(opened, ids)
     page.section(
         "The parts of a logit",
         "The residual stream is a sum, so with the scale of the final norm held the logit of a token is one, too: "
-        "embedding, heads, FFNs and biases.",
+        "embedding, heads, FFNs and biases. " + experiments.first_of(len(prompt.ids)),
     )
     _logit(opened, ids)
     page.section(
@@ -145,7 +145,7 @@ def _logit(opened: models.Opened, ids: tuple[int, ...]) -> None:
     )
     parts = attribution(opened, ids, token)
     panel = logit_panel(
-        f"The logit of {vocabulary.label(opened, token)} after the last token",
+        f"The logit of {vocabulary.label(opened, token)} after position {group(len(ids) - 1)}",
         embedding=parts.embedding,
         heads=parts.heads,
         ffn=parts.ffn,
@@ -191,18 +191,16 @@ def _planted(opened: models.Opened, prompt: runs.Prompt) -> None:
 
         place.button("Run the planted test", on_click=ask, key="attention_planted")
         return
-    metrics = heads.of(opened, prompt.ids).summary.metrics  # first, previous, induction, entropy
+    metrics = heads.of(opened, prompt.ids).summary.metrics  # by METRICS
     shown = (
         ("Induction", "Mean weight, in the second copy, on the token after the first copy of the query’s own.", 2),
         ("Previous token", "Mean weight on the token just before, over the whole sequence.", 1),
-        ("Same token", "Mean weight, in the second copy, on the first copy of the query’s own token.", None),
+        ("Same token", "Mean weight, in the second copy, on the first copy of the query’s own token.", 5),
     )
     panels, points = [], []
     for (title, definition, column), scores in zip(shown, (found.induction, found.previous, found.same), strict=True):
-        on_prompt = None if column is None else metrics[..., column]
-        panels.append(score_panel(title, definition, scores, on_prompt))
-        if on_prompt is not None:
-            points.append(_agreement(title, scores, on_prompt))
+        panels.append(score_panel(title, definition, scores, metrics[..., column]))
+        points.append(_agreement(title, scores, metrics[..., column]))
     start = heads.of(opened, prompt.ids).summary.start
     components.mount("ranked", ranked_payload(panels, start=(start.layer, start.head)), key="attention_planted_scores")
     page.notice(points)

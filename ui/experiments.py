@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from figures.format import group
 from ui import heads, runs
 from ui.lru import ByteLRU
 from ui.models import Opened
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 128
 """An experiment runs the first of these only: each keeps all weights and takes the logits of every position."""
+
 OUTCOME_BYTES = 192 * 2**20
+
+
+def first_of(tokens: int) -> str:
+    """Beside an experiment on a longer prompt: how much of it is run. Empty where all of it is."""
+    if tokens <= MAX_TOKENS:
+        return ""
+    return f"The first {group(MAX_TOKENS)} of {group(tokens)} tokens are run here."
 
 
 @dataclass(frozen=True)

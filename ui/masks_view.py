@@ -40,8 +40,8 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
         st.space("small")
         _beside(opened, kind, (layer, head), plain, changed)
     page.notice(said(opened, ids, kind, change, plain, changed))
-    if len(prompt.ids) > len(ids):
-        st.markdown(f":small[:gray[The first {group(len(ids))} of {group(len(prompt.ids))} tokens are run here.]]")
+    if cut := experiments.first_of(len(prompt.ids)):
+        st.markdown(f":small[:gray[{cut}]]")
     with page.tools():
         page.source("lmcore.masks.Mask", snippet(opened, ids, mask), key="attention_mask_source")
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import BoundedSemaphore
-from typing import Any
+from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
 
 import numpy as np
 
@@ -18,7 +19,14 @@ from ui.lru import ByteLRU
 from ui.markdown import plain
 from ui.models import Opened
 
-MAX_PROMPT_TOKENS = 512
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_PROMPT_TOKENS = 2048
+LOGITS_BYTES = 544 * 2**20
+"""Of a run that keeps the logits of every position: 2,048 tokens of SmolLM2 are 403 MB, of Gemma 3 2.1 GB."""
+LINK_CHARS = 8000
+"""What servers in front of others take by default, nginx for one; browsers and Glassbox itself take far more."""
 MAX_RUNS = 32
 RUN_BYTES = 768 * 2**20
 FORWARDS_AT_ONCE = 2
@@ -62,22 +70,33 @@ class Run:
 _RUNS: ByteLRU[Run] = ByteLRU(max_entries=MAX_RUNS, max_bytes=RUN_BYTES, size=Run.bytes_held)
 
 
-def prompt(opened: Opened) -> Prompt:
+def prompt(opened: Opened, *, all_logits: bool = False) -> Prompt:
     """The sidebar's prompt in this model's tokens, or as a chat message; typed token ids, if it has no tokenizer.
 
-    A config without weights runs nothing: its prompt is empty.
+    A config without weights runs nothing: its prompt is empty. With `all_logits` it is cut where the logits of every
+    position would pass LOGITS_BYTES.
     """
     text = state.prompt()
     if opened.weights is None:
         return Prompt(text=text, ids=(), total=0)
-    if opened.tokenizer is None:
-        ids = _example_ids(opened) if text == state.EXAMPLE_PROMPT else _typed_ids(text)
-    elif has_chat(opened) and state.as_chat() and text:
-        ids = _CHATS.get((opened.key, text), lambda: _chat_ids(opened, text))
-    else:
-        ids = opened.tokenizer.encode(text)
-    limit = min(MAX_PROMPT_TOKENS, opened.config.max_positions)
+    ids = encode(opened, text)
+    limit = longest(opened, all_logits=all_logits)
     return Prompt(text=text, ids=tuple(ids[:limit]) if text else (), total=len(ids) if text else 0)
+
+
+def encode(opened: Opened, text: str) -> list[int]:
+    """A text in this model's tokens as the sidebar would have them: as a chat message, or as typed ids."""
+    if opened.tokenizer is None:
+        return _example_ids(opened) if text == state.EXAMPLE_PROMPT else _typed_ids(text)
+    if has_chat(opened) and state.as_chat() and text:
+        return _CHATS.get((opened.key, text), lambda: _chat_ids(opened, text))
+    return opened.tokenizer.encode(text)
+
+
+def longest(opened: Opened, *, all_logits: bool = False) -> int:
+    """How many tokens of a prompt are used."""
+    limit = min(MAX_PROMPT_TOKENS, opened.config.max_positions)
+    return min(limit, LOGITS_BYTES // (4 * opened.config.vocab_size)) if all_logits else limit
 
 
 def _example_ids(opened: Opened) -> list[int]:
@@ -131,6 +150,10 @@ def remarks(opened: Opened) -> list[str]:
         said.append(f"The prompt has {group(found.total)} tokens; the first {group(len(found.ids))} are used.")
     else:
         said.append(f"{group(found.total)} token{'' if found.total == 1 else 's'} in the prompt.")
+    if (length := len(quote_plus(found.text))) > LINK_CHARS:
+        said.append(
+            f"A link holds it in {group(length)} characters; some programs cut links after {group(LINK_CHARS)}."
+        )
     return said
 
 
@@ -178,7 +201,7 @@ def _forward(
         assert trace.final_normed is not None
         logits = _array(output.logits[0])
         seconds = time.perf_counter() - begun
-        stages = {name: np.stack([_array(trace.layers[layer][name][0]) for layer in layers]) for name in names}
+        stages = {name: _stacked([_array(trace.layers[layer][name][0]) for layer in layers]) for name in names}
     for array in stages.values():
         array.setflags(write=False)
     return Run(
@@ -192,7 +215,35 @@ def _forward(
     )
 
 
-def _array(tensor: Any) -> np.ndarray:
-    array = tensor.float().cpu().numpy().copy()
+def one_layer(
+    opened: Opened, ids: tuple[int, ...], layer: int, *stages: str, stream: Tensor | None = None
+) -> tuple[dict[str, np.ndarray], Tensor]:
+    """The named stages of one layer, the batch axis dropped, and the residual stream (1, T, D) after it; not kept.
+
+    `stream` is the one before it, without which the layers below are run as well. CapacityError as in `run`.
+    """
+    import torch
+
+    from lmcore.trace import Capture
+
+    capture = Capture.of(*stages, "resid_post", layers=[layer], max_bytes=RUN_BYTES)
+    resume = None if stream is None else (layer, stream)
+    with forwarding():
+        tokens = torch.tensor([ids], dtype=torch.long, device=opened.model.device)
+        output = opened.model.forward(tokens, capture=capture, logits_to_keep=1, depth=layer + 1, resume=resume)
+    assert output.trace is not None
+    found = output.trace.layers[layer]
+    return {name: _array(found[name][0]) for name in stages}, found["resid_post"]
+
+
+def _stacked(arrays: list[np.ndarray]) -> np.ndarray:
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """Read-only float32; copied only from a part of a larger memory, so that nothing large is there twice."""
+    found = tensor.float().cpu()
+    alone = found.is_contiguous() and found.untyped_storage().nbytes() == found.nbytes
+    array = found.numpy() if alone else found.numpy().copy()
     array.setflags(write=False)
     return array

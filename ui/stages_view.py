@@ -13,10 +13,11 @@ from ui.lru import ByteLRU
 from ui.models import Opened
 
 KEY = "stages"
-_NAMES = (
-    *("normed", "q", "k", "v", "rot_q", "rot_k", "scores_raw", "scores_scaled", "scores_masked", "pattern"),
+_ROWS = (
+    *("normed", "q", "k", "v", "rot_q", "rot_k"),
     *("z", "attn_out", "resid_pre", "resid_mid"),
 )
+_MAPS = ("scores_raw", "scores_scaled", "scores_masked", "pattern")
 _PAYLOADS: ByteLRU[bytes] = ByteLRU(max_entries=16, max_bytes=64 * 2**20, size=len)
 
 
@@ -62,17 +63,27 @@ def group_of(opened: Opened, ids: tuple[int, ...], place: Place) -> Group:
     """One layer's stages for the query heads of a payload; `writes` in float64, rounded once."""
     from lmcore.effects import output_matrices
 
-    run = runs.run(opened, ids, *_NAMES, layers=[place.layer], logits_to_keep=1)
-    stage = {name: run[name][0] for name in _NAMES}
     shown, at = shown_heads(opened.config, place.head, len(ids)), shown_positions(len(ids), place.query)
     kv, own = place.head // opened.config.attention.group_size, slice(shown.start, shown.stop)
+    stage = _stages_of(opened, ids, place.layer, own)
     matrices = output_matrices(opened.model, place.layer)[own].numpy()  # (G, D, Dv)
     writes = (stage["z"][own][:, at].astype(np.float64) @ matrices.transpose(0, 2, 1)).astype(np.float32)
     return Group(
         **{name: stage[name] for name in ("normed", "attn_out", "resid_pre", "resid_mid")},
         **{name: stage[name][kv] for name in ("k", "v", "rot_k")},
-        **{name: stage[name][own] for name in _NAMES if name.startswith("scores")},
-        **{name: stage[name][own] for name in ("q", "rot_q", "pattern", "z")},
+        **{name: stage[name] for name in _MAPS},
+        **{name: stage[name][own] for name in ("q", "rot_q", "z")},
         writes=writes,
         allowed=heads.of(opened, ids).allowed(place.layer),
     )
+
+
+def _stages_of(opened: Opened, ids: tuple[int, ...], layer: int, own: slice) -> dict[str, np.ndarray]:
+    """The layer's stages by name, the maps of the heads `own` only: of a long prompt one map after the other is run,
+    since all four of all heads would not fit into memory."""
+    weights = heads.of(opened, ids).weights
+    if not weights.layer_by_layer:
+        run = runs.run(opened, ids, *_ROWS, *_MAPS, layers=[layer], logits_to_keep=1)
+        return {name: run[name][0][own] if name in _MAPS else run[name][0] for name in (*_ROWS, *_MAPS)}
+    found = weights.captured(layer, *_ROWS)
+    return found | {name: weights.captured(layer, name)[name][own].copy() for name in _MAPS}

@@ -19,7 +19,7 @@ from tests.e2e.test_attention_component import MASKED, VALUE, Maps
 
 TEXT = "abcabc the the"
 NASTY = "<s> <b>x</b> $x$ *y*\t_z_\n:red[no]"
-LONG = "word " * 120
+LONG = ("word " * 103)[:511]
 
 
 @pytest.fixture(scope="module")

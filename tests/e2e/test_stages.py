@@ -18,7 +18,7 @@ from tests.e2e.conftest import DESKTOP, PHONE, OpenPage, Server, settle
 from ui import state
 
 TEXT = "abcabc the the"
-LONG = "word " * 120
+LONG = ("word " * 103)[:511]
 # The stages in order, and lmcore's name of each.
 ORDER = {
     "normed": "normed",

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from figures import attention_check
 from figures.attention_check import check_layer, scores_again, softmax_rows, worst
 
 EPS = 2.0**-23
@@ -43,6 +44,19 @@ def test_a_changed_weight_is_found_where_it_is(layer) -> None:
     assert check.difference == pytest.approx(0.01, abs=1e-5)
     assert check.difference > check.bound
     assert check.row_sum == pytest.approx(1.01, abs=1e-5)
+
+
+def test_rows_in_blocks_are_the_rows_at_once(layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, q, k, allowed = layer
+    weights[2, 4, 1] += 0.01
+    more = {"eps": EPS, "scale": 8**-0.5, "slopes": np.array([1, 2, 3, 4.0]), "bias": np.ones((4, 6)) * np.arange(6)}
+    whole = check_layer(0, weights, q, k, allowed, **more)
+    monkeypatch.setattr(attention_check, "BLOCK_BYTES", 8 * 4 * 6 * 4)
+    blocks = check_layer(0, weights, q, k, allowed, **more)
+    assert (blocks.place, blocks.rows, blocks.masked, blocks.zeros) == (whole.place, 24, 60, 60)
+    assert blocks.difference == pytest.approx(whole.difference, abs=1e-12)
+    weights[1, 5, 5] = np.nan  # in the second block
+    assert check_layer(0, weights, q, k, allowed, **more).place == (0, 1, 5, 5)
 
 
 def test_a_leak_into_the_future_and_nan_are_found(layer) -> None:

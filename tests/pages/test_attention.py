@@ -13,11 +13,14 @@ from streamlit.testing.v1 import AppTest
 
 from figures.payload import unpack
 from lmcore.checkpoint import Loaded, load_pretrained
+from lmcore.errors import CapacityError
 from lmcore.trace import Capture
 from tests.pages.test_every_page import PROMPTS, open_page
 from ui import heads, state
+from ui.lru import ByteLRU
 
-LONG = "word " * 700
+LONG = ("word " * 103)[:511]
+"""512 tokens, with the one at the start."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def tiles(at: AppTest) -> list[dict[str, Any]]:
     return payload(at, "twins")[0]["tiles"]
 
 
-@pytest.mark.parametrize("text", [text for text in PROMPTS.values() if text and text != LONG])
+@pytest.mark.parametrize("text", [text for text in PROMPTS.values() if text and len(text) < 1000])
 def test_every_weight_of_every_head_is_the_models(loaded: Loaded, text: str) -> None:
     at, expected = attention(prompt=text), patterns(loaded, text)
     meta, (packed, *_) = payload(at)
@@ -127,12 +130,54 @@ def test_a_wrong_weight_does_not_pass_as_rounding(loaded: Loaded, monkeypatch: p
     assert tiles(at)[1]["state"] == "unequal"
 
 
-def test_weights_in_parts_are_the_weights_at_once(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: Any = SimpleNamespace(model=loaded.model, config=loaded.model.cfg, key="parts")
-    ids = tuple(range(40))
-    whole = [heads.Weights(opened, ids)[layer].copy() for layer in range(4)]
+def layer_by_layer(loaded: Loaded, monkeypatch: pytest.MonkeyPatch, key: str) -> tuple[Any, tuple[int, ...]]:
+    """The model as the page opens it, and a prompt that passes the budget of one forward."""
+    opened: Any = SimpleNamespace(model=loaded.model, config=loaded.model.cfg, key=key, dtype="float32", tokenizer=None)
     monkeypatch.setattr(heads, "FORWARD_BYTES", 4 * 4 * 40 * 40 * 3)
-    parts = heads.Weights(opened, ids)
-    assert [parts.run_of(layer)[1] for layer in range(4)] == [0, 1, 2, 0]
-    for layer in range(4):
-        np.testing.assert_allclose(parts[layer], whole[layer], atol=1e-5)
+    return opened, tuple(range(40))
+
+
+def test_weights_layer_by_layer_are_the_weights_at_once(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, ids = layer_by_layer(loaded, monkeypatch, "parts")
+    trace = loaded.model.forward(torch.tensor([ids]), capture=Capture.of("pattern", "rot_q")).trace
+    assert trace is not None
+    said: list[str] = []
+    seen = heads.awaited(opened, ids, said.append)
+    assert seen.weights.layer_by_layer
+    assert all(len(line.split()) >= 4 for line in said)
+    for layer in (2, 0, 3):  # in no order: each from the residual stream before it
+        np.testing.assert_array_equal(seen.weights[layer], trace.layers[layer]["pattern"][0].numpy())
+        np.testing.assert_array_equal(seen.weights.stages(layer)["rot_q"], trace.layers[layer]["rot_q"][0].numpy())
+    first = np.stack([trace.layers[layer]["pattern"][0, :, 1:, 0].mean(-1).numpy() for layer in range(4)])
+    np.testing.assert_allclose(seen.summary.metrics[..., 0], first, rtol=1e-5)
+    check = seen.check(1, 2)
+    assert check is not None
+    assert check.difference <= check.bound
+    assert check.rows == 4 * 40  # of four layers, one head each
+    assert check.place[1] == 2
+    monkeypatch.setattr(heads, "_STREAMS", ByteLRU(max_entries=1, max_bytes=1, size=lambda streams: 1))
+    again = seen.weights.captured(3, "pattern")["pattern"]  # nothing is known of the layers below
+    np.testing.assert_allclose(again, trace.layers[3]["pattern"][0].numpy(), atol=1e-5)
+
+
+def test_a_prompt_whose_layer_is_too_large_is_refused_with_the_numbers(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, ids = layer_by_layer(loaded, monkeypatch, "refused")
+    monkeypatch.setattr(heads, "LAYER_BYTES", 4 * 4 * 30 * 30)
+    with pytest.raises(CapacityError, match=r"25,600 bytes.*at most 14,400.*to 30 tokens"):
+        heads.of(opened, ids)
+    heads.of(opened, ids[:30])
+
+
+def test_at_2048_tokens_one_head_is_exact_and_every_payload_is_bounded() -> None:
+    at = attention(prompt="the cat sat. " * 200, layer="3", head="2")
+    meta, (packed, *_) = payload(at)
+    assert meta["shape"] == [4, 4, 2048]
+    assert meta["exact"] == {"layer": 3, "layers": 1, "head": 2, "heads": 1}
+    assert np.isfinite(packed).all()
+    assert packed.shape == (1, 1, 2048 * 2049 // 2)
+    assert max(len(e.proto.bytes) for e in at.get("bidi_component")) < 16 * 2**20
+    assert all("layer 3" in tile["name"] for tile in tiles(at))
+    said = " ".join(element.value for element in at.markdown)
+    assert said.count("The first 128 of") == 4  # masks, break it, effects, logit

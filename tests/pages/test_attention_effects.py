@@ -105,7 +105,7 @@ def test_the_planted_test_is_lmcores_and_ranked(loaded: Loaded) -> None:
         values = [entry["value"] for entry in panel["entries"]]
         assert values == sorted(values, reverse=True)
         assert panel["definition"]
-    assert [panel["beside"] for panel in meta["panels"]] == ["on the prompt", "on the prompt", ""]
+    assert [panel["beside"] for panel in meta["panels"]] == ["on the prompt"] * 3
     assert "of its ten best heads" in words(at)
 
 
