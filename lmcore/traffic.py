@@ -8,6 +8,7 @@ one kernel that reads q and the cache and writes z, unless its T x T scores are 
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 from lmcore.bounds import count, one_of
 from lmcore.config import ModelConfig
@@ -35,11 +36,15 @@ def bytes_moved(
     cache_itemsize: int = 2,
     quantised_cache: Storage | None = None,
     keep: str = "window",
+    tensor_parallel: int = 1,
     scores: str = "fused",
     experts: str = "expected",
     latent: str = "as run",
 ) -> dict[str, int]:
     """Bytes moved by one forward of T new tokens after `cached` ones in each of B sequences, by what they are.
+
+    On all ranks together: those of `tensor_parallel` share weights and activations, and repeat KV heads when there are
+    fewer. What they send to each other is not counted.
 
     - "weights": every matrix, norm and bias met, once, whatever the batch; of the embedding the rows looked up; of a
       mixture the experts that any of the B T tokens chose: `experts` "least" k, "most" min(E, k B T), "expected"
@@ -55,8 +60,10 @@ def bytes_moved(
     one_of("scores", scores, SCORES)
     one_of("experts", experts, EXPERTS)
     expand = s - t if isinstance(cfg.attention, Latent) and one_of("latent", latent, LATENT) == "expanded" else 0
-    one = kv_cache_bytes(cfg, context=1, batch=b, itemsize=cache_itemsize, quantised=quantised_cache)
-    old = kv_cache_bytes(cfg, context=s - t, batch=b, itemsize=cache_itemsize, quantised=quantised_cache, keep=keep)
+    stored: dict[str, Any] = {"batch": b, "itemsize": cache_itemsize, "quantised": quantised_cache}
+    stored["tensor_parallel"] = tensor_parallel
+    one = tensor_parallel * sum(kv_cache_bytes(cfg, context=1, **stored))
+    old = tensor_parallel * sum(kv_cache_bytes(cfg, context=s - t, keep=keep, **stored))
     a = cfg.attention
     sides = pairs = 0
     for kind in layer_kinds(cfg):
@@ -66,8 +73,8 @@ def bytes_moved(
         "weights": _weights_read(
             cfg, b * t, b * kept, count("weight_itemsize", weight_itemsize, 1, 16), quantised_weights, experts
         ),
-        "cache read": sum(old) + t * sum(one),
-        "cache written": t * sum(one),
+        "cache read": old + t * one,
+        "cache written": t * one,
         "activations": size * b * (sides + kept * (cfg.d_model + cfg.vocab_size)),
         "scores": 4 * size * b * pairs * a.n_heads if scores == "written" else 0,
     }

@@ -27,6 +27,7 @@ PAGES = (
     ("attention", "Attention", "attention"),
     ("positions", "Positions and RoPE", "positions"),
     ("kv", "Heads and the KV cache", "kv"),
+    ("cost", "Cost", "cost"),
     ("decode", "Decode, step by step", "decode"),
     ("model", "Model", "model"),
 )

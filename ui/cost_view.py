@@ -1,0 +1,166 @@
+"""What a config costs: a model, lengths and conventions are chosen, and everything that follows is redrawn at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from figures.cost import ACTIVE, WEIGHTS, Setting, costs_payload, noticed, storage_of_cache, table_payload
+from figures.format import group
+from figures.roofline import machine_roofline, machines_payload, sweep_payload
+from lmcore import flop_derivations
+from lmcore.config import ModelConfig
+from lmcore.derivations import Derivation, kv_bytes, parameters
+from lmcore.formats import FORMATS
+from lmcore.hardware import ACCELERATORS, Accelerator, accelerator, custom
+from lmcore.specs import Latent
+from ui import components, configs, derived_view, guard, page
+
+CONTEXTS = [2**power for power in range(21)]
+BATCHES = [2**power for power in range(13)]
+RANKS = [1, 2, 4, 8, 16, 32, 64]
+OWN = "a machine of your own"
+FIRST = "DeepSeek-V3"
+MAX_JSON_CHARS = 12_000
+_LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
+
+
+class Asked(NamedTuple):
+    """What is on the page: a config under its name, and the setting."""
+
+    name: str
+    config: ModelConfig
+    setting: Setting
+
+
+@guard.fragment
+def section() -> None:
+    """Controls, bars, table, roofline and machines: one fragment, which any control redraws and nothing else."""
+    asked = controls()
+    components.mount("costs", costs_payload(asked.config, asked.setting), key="cost_bars")
+    page.notice(noticed(asked.config, asked.setting))
+    with page.tools():
+        derivations(asked)
+        call = f"prefill_flops(cfg, tokens={asked.setting.context}, batch={asked.setting.batch})"
+        page.source("lmcore.flops.forward_flops", f"flops = {call}\nsum(flops.values())", key="cost_source")
+    components.mount("sheet", table_payload(asked.config, asked.setting, "flops"), key="cost_table")
+    roofline(asked)
+
+
+def controls() -> Asked:
+    """The model, the lengths, and the conventions that change the numbers."""
+    labels = (*configs.PRESETS, configs.SIDEBAR, configs.PASTED)
+    with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
+        label = st.selectbox("Config", labels, labels.index(FIRST), key="cost_config", width=165, **_LINK)
+        context = _power("Context, in tokens", CONTEXTS, 4096, "cost_context", 190)
+        batch = _power("Batch, in sequences", BATCHES, 1, "cost_batch", 150)
+        weights = _choice("Weights stored in", WEIGHTS, "16 bit", "cost_weights", 120)
+        cache = _choice("Cache stored in", tuple(FORMATS), "16 bit", "cost_cache", 120)
+        active = _choice("Active parameters", tuple(ACTIVE), next(iter(ACTIVE)), "cost_active", 140)
+    pasted = ""
+    if label == configs.PASTED:
+        size: dict[str, Any] = {"height": 116, "max_chars": MAX_JSON_CHARS, **_LINK}
+        pasted = st.text_area("The text of a config.json", key="cost_json", **size) or ""
+    found = configs.named(label, pasted)
+    with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
+        item = _switch("Count", ("FLOPs", "MACs"), "cost_item")
+        size = _switch("Bytes", ("GiB", "GB"), "cost_bytes")
+        attention = _switch("Attention", ("full", "causal"), "cost_attention")
+        logits = _switch("Logits of a prefill", ("last", "all"), "cost_logits")
+        scores = _switch("T × T weights", ("fused", "written"), "cost_scores")
+        recompute = _choice("Training runs again", ("none", "attention", "all"), "none", "cost_recompute", 120)
+        latent = "as run"
+        if isinstance(found.config.attention, Latent):
+            latent = _choice("MLA decode", ("absorbed", "expanded"), "absorbed", "cost_latent", 116)
+    setting = Setting(
+        context=context,
+        batch=batch,
+        weights=weights,
+        cache=cache,
+        macs=item == "MACs",
+        decimal=size == "GB",
+        attention="useful" if attention == "causal" else "executed",
+        logits=logits,
+        active=active,
+        recompute=recompute,
+        scores=scores,
+        latent=latent,
+    )
+    return Asked(found.name, found.config, setting)
+
+
+def derivations(asked: Asked) -> None:
+    """Quiet buttons: each number term by term."""
+    cfg, s = asked.config, asked.setting
+    how: dict[str, Any] = {"batch": s.batch, "attention": s.attention}
+
+    def counted() -> list[Derivation]:
+        total = parameters(cfg)
+        table, head = s.active == "all", s.active != "blocks only"
+        active = parameters(cfg, active=True, input_table=table, head=head)
+        return [total, active]
+
+    def cached() -> list[Derivation]:
+        return [kv_bytes(cfg, context=s.context, batch=s.batch, quantised=storage_of_cache(s.cache))]
+
+    def prefill() -> list[Derivation]:
+        kept = 1 if s.logits == "last" else None
+        return list(_named(flop_derivations.forward(cfg, tokens=s.context, logits=kept, **how)))
+
+    def decode() -> list[Derivation]:
+        return list(_named(flop_derivations.forward(cfg, tokens=1, cached=s.context, latent=s.latent, **how)))
+
+    def training() -> list[Derivation]:
+        return list(_named(flop_derivations.training(cfg, tokens=s.context, recompute=s.recompute, **how)))
+
+    derived_view.button("Parameters, term by term", counted, key="cost_derive_parameters")
+    derived_view.button("KV cache", cached, key="cost_derive_cache")
+    derived_view.button("Training", training, key="cost_derive_training")
+    derived_view.button("Prefill", prefill, key="cost_derive_prefill")
+    derived_view.button("Decode", decode, key="cost_derive_decode")
+
+
+def roofline(asked: Asked) -> None:
+    """The same forwards on a machine: what bounds them, and how long they take at least."""
+    page.section(
+        "How long it takes at least",
+        "A forward takes at least its FLOPs at the machine's peak, and at least its bytes at the bandwidth; the larger "
+        "of the two is the bound. A prefill does hundreds of FLOPs with each byte, a decode step a handful.",
+    )
+    names = tuple(row.name for row in ACCELERATORS)
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        name = _choice("Machine", (*names, OWN), "H100 SXM", "cost_machine", 210)
+        ranks = _power("How many, in tensor parallel", RANKS, 1, "cost_ranks", 210)
+        over = _switch("Curves over", ("batch", "context"), "cost_over")
+        machine = _own() if name == OWN else accelerator(name)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        components.mount("roofline", machine_roofline(asked.config, asked.setting, machine, ranks), key="cost_roofline")
+    with right:
+        components.mount("lines", sweep_payload(asked.config, asked.setting, machine, ranks, over), key="cost_sweep")
+    components.mount("sheet", machines_payload(asked.config, asked.setting, machine, ranks), key="cost_machines")
+
+
+def _own() -> Accelerator:
+    memory = st.number_input("Memory, GB", 1.0, 100_000.0, 24.0, key="cost_own_memory", width=130, **_LINK)
+    bandwidth = st.number_input("Bandwidth, GB/s", 1.0, 100_000.0, 1000.0, key="cost_own_bandwidth", width=150, **_LINK)
+    peak = st.number_input("Peak, TFLOP/s", 0.01, 1e6, 100.0, key="cost_own_peak", width=140, **_LINK)
+    return custom(memory_gb=memory, gb_per_s=bandwidth, tflops=peak)
+
+
+def _named(parts: dict[str, Derivation]) -> list[Derivation]:
+    return [part for part in parts.values() if part.value]
+
+
+def _power(label: str, values: list[int], default: int, key: str, width: int) -> int:
+    return st.select_slider(label, values, default, format_func=group, key=key, width=width, **_LINK)
+
+
+def _choice(label: str, options: tuple[str, ...], default: str, key: str, width: int) -> str:
+    index = options.index(default)
+    return st.selectbox(label, options, index, key=key, width=width, filter_mode=None, **_LINK)
+
+
+def _switch(label: str, options: tuple[str, ...], key: str) -> str:
+    return st.segmented_control(label, options, default=options[0], required=True, key=key, width="content", **_LINK)
