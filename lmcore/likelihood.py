@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 Logits = Float[np.ndarray, "T V"]
+ROWS = 64
+"""Positions are ranked so many at a time: a copy of all logits of 2,048 tokens may not fit."""
 
 
 class Prediction(NamedTuple):
@@ -58,12 +60,18 @@ def predict(logits: Logits, tokens: Sequence[int], *, top: int = 10) -> Predicti
     logit, lse = np.full(count, np.nan), np.full(count, np.nan)
     logit[1:], lse[1:] = logits[before, ids], sums[:-1]
     rank = np.zeros(count, dtype=np.int64)
-    rank[1:] = 1 + (logits[:-1] > logits[before, ids][:, None]).sum(axis=1)
     kept = min(top, vocab)
-    top_ids = np.argpartition(-logits, kept - 1, axis=1)[:, :kept]
-    values = np.take_along_axis(logits, top_ids, axis=1)
-    order = np.lexsort((top_ids, -values), axis=1)
-    top_ids, values = np.take_along_axis(top_ids, order, axis=1), np.take_along_axis(values, order, axis=1)
+    top_ids, values = np.empty((count, kept), np.int64), np.empty((count, kept), logits.dtype)
+    for first in range(0, count, ROWS):
+        some = slice(first, first + ROWS)
+        later = slice(first + 1, min(first + ROWS, count - 1) + 1)  # the tokens that these rows predict
+        rows = logits[some]
+        rank[later] = 1 + (rows[: later.stop - later.start] > logit[later, None]).sum(axis=1)
+        best = np.argpartition(-rows, kept - 1, axis=1)[:, :kept]
+        of_best = np.take_along_axis(rows, best, axis=1)
+        order = np.lexsort((best, -of_best), axis=1)
+        top_ids[some] = np.take_along_axis(best, order, axis=1)
+        values[some] = np.take_along_axis(of_best, order, axis=1)
     return Prediction(
         logit=logit,
         logsumexp=lse,

@@ -21,6 +21,8 @@ from lmcore.costs import component_of
 from lmcore.model import Transformer
 from lmcore.trace import Capture
 
+LOSS_ROWS = 256
+
 
 class FlopCount(TorchDispatchMode):
     """Counts the FLOPs of what this thread runs inside it, by component, in `flops`.
@@ -103,9 +105,13 @@ def mean_cross_entropy(logits: Float[np.ndarray, "T V"], tokens: Sequence[int]) 
     """PyTorch's own mean loss, in nats, of tokens 1 to T - 1, each predicted by the logits before it; NaN for T = 1."""
     if len(tokens) < 2:
         return float("nan")
+    total = 0.0
     with torch.inference_mode():
-        given = torch.from_numpy(np.array(logits[:-1]))
-        return float(F.cross_entropy(given, torch.tensor(list(tokens[1:]))))
+        for first in range(0, len(tokens) - 1, LOSS_ROWS):  # a copy of all logits of a long prompt may not fit
+            given = torch.from_numpy(np.array(logits[first : min(first + LOSS_ROWS, len(tokens) - 1)]))
+            ids = torch.tensor(list(tokens[first + 1 : first + 1 + len(given)]))
+            total += float(F.cross_entropy(given, ids, reduction="sum"))
+    return total / (len(tokens) - 1)
 
 
 class Dots(NamedTuple):

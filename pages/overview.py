@@ -140,7 +140,8 @@ def main() -> None:
     opened = models.current(height=218, config_only=True)
     run = None
     with guard():
-        ids = runs.prompt(opened).ids
+        prompt = runs.prompt(opened, all_logits=True)
+        ids = prompt.ids
         count = f"{group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}"
         with title.container():
             head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: " + why_none(opened)))
@@ -149,6 +150,8 @@ def main() -> None:
             run = runs.run(opened, ids, "resid_post")
             with place():
                 strip(opened, run)
+            if cut := runs.shortened(opened, prompt):
+                page.prose(cut)
         elif opened.weights is not None:
             page.empty_prompt()
     with guard():

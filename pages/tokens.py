@@ -165,7 +165,8 @@ def main() -> None:
         head(state.choice().label)
     opened = models.current(height=281)
     with guard():
-        ids = runs.prompt(opened).ids
+        prompt = runs.prompt(opened, all_logits=True)
+        ids = prompt.ids
         with title.container():
             head(f"{opened.name} · {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
         if ids:
@@ -173,6 +174,8 @@ def main() -> None:
             run = runs.run(opened, ids, "resid_post")
             with place():
                 strip(opened, run)
+            if cut := runs.shortened(opened, prompt):
+                page.prose(cut)
             loss(opened, run)
             dots(opened, run)
         else:

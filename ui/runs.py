@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 
 import numpy as np
 
-from figures.format import group
+from figures.format import bytes_iec, group
 from lmcore.errors import InputError
 from ui import state
 from ui.lru import ByteLRU
@@ -97,6 +97,18 @@ def longest(opened: Opened, *, all_logits: bool = False) -> int:
     """How many tokens of a prompt are used."""
     limit = min(MAX_PROMPT_TOKENS, opened.config.max_positions)
     return min(limit, LOGITS_BYTES // (4 * opened.config.vocab_size)) if all_logits else limit
+
+
+def shortened(opened: Opened, found: Prompt) -> str:
+    """Why a page that keeps the logits of every position runs fewer tokens than others; empty where it does not."""
+    limit = min(MAX_PROMPT_TOKENS, opened.config.max_positions, found.total)
+    if len(found.ids) == limit:
+        return ""
+    return (
+        f"Of {group(found.total)} tokens the first {group(len(found.ids))} are run here: with the logits of every "
+        f"position {group(limit)} would take {bytes_iec(4 * limit * opened.config.vocab_size)}, and "
+        f"{bytes_iec(LOGITS_BYTES)} are kept."
+    )
 
 
 def _example_ids(opened: Opened) -> list[int]:

@@ -101,6 +101,31 @@ def test_long_prompt_is_cut_at_the_limit_and_its_length_told(opened: Opened, mon
     assert prompt.total > len(prompt.ids)
 
 
+def test_a_page_that_keeps_all_logits_runs_as_many_tokens_as_fit_and_says_so(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(state, "prompt", lambda: "ab " * 100)
+    monkeypatch.setattr(runs, "LOGITS_BYTES", 4 * opened.config.vocab_size * 50)
+    prompt = runs.prompt(opened, all_logits=True)
+    assert len(prompt.ids) == 50
+    assert f"Of {prompt.total} tokens the first 50 are run here" in runs.shortened(opened, prompt)
+    whole = runs.prompt(opened)
+    assert len(whole.ids) == whole.total
+    assert runs.shortened(opened, whole) == ""
+
+
+def test_one_layer_is_that_layer_and_its_stream_makes_the_next(opened: Opened):
+    ids = (5, 6, 7, 6)
+    whole = runs.run(opened, ids, "pattern", "resid_post")
+    first, stream = runs.one_layer(opened, ids, 0, "pattern")
+    np.testing.assert_allclose(first["pattern"], whole["pattern"][0], atol=1e-6)
+    second, after = runs.one_layer(opened, ids, 1, "pattern", stream=stream)
+    np.testing.assert_allclose(second["pattern"], whole["pattern"][1], atol=1e-6)
+    np.testing.assert_allclose(after[0].numpy(), whole["resid_post"][1], atol=1e-5)
+    with pytest.raises(ValueError, match="read-only"):
+        first["pattern"][0] = 0
+
+
 def test_token_ids_can_be_typed_where_there_is_no_tokenizer():
     assert runs._typed_ids("1, 15 27") == [1, 15, 27]
     with pytest.raises(InputError, match="token ids"):
