@@ -76,9 +76,9 @@ def parameters(rope: Rope, max_positions: int) -> tuple[Parameter, ...]:
         Parameter("mscale_all_dim", "YaRN: mscale_all_dim", 0, 2, 0, methods=("yarn",)),
         Parameter("low_freq_factor", "Llama 3: low_freq_factor", 0.25, 8, 1, methods=("llama3",)),
         Parameter("high_freq_factor", "Llama 3: high_freq_factor", 0.5, 32, 4, methods=("llama3",)),
-        Parameter("short_last", "LongRoPE: short factor of the last pair", 1, 64, 1, log=True, methods=("longrope",)),
-        Parameter("long_last", "LongRoPE: long factor of the last pair", 1, 64, 4, log=True, methods=("longrope",)),
-        Parameter("long_power", "LongRoPE: power of the curves", 0.25, 8, 2, methods=("longrope",)),
+        Parameter("short_last", "LongRoPE: short, last pair", 1, 64, 1, log=True, methods=("longrope",)),
+        Parameter("long_last", "LongRoPE: long, last pair", 1, 64, 4, log=True, methods=("longrope",)),
+        Parameter("long_power", "LongRoPE: power p of both", 0.25, 8, 2, methods=("longrope",)),
     )
 
 

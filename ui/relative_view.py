@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import streamlit as st
 
-from figures.format import fixed, group, sig
+from figures.format import fixed, group, sig, unbroken
 from figures.relative import Spread, distance_payload, slide_payload, spread_of
 from figures.table import csv_text
 from figures.twins import tile, tiles_payload
@@ -108,14 +108,14 @@ def _slide(
             how="turned and multiplied",
             rounding=FLAT,
             reason="float32 rounding",
-            note=far + " The angles are float64.",
+            note=unbroken(far + " The angles are float64."),
         ),
         tile(
             "Angles in float32",
             0.0,
             kept.spread("float32 angles"),
             how="turned and multiplied",
-            reason="at position 32 768 a float32 angle is off by up to 0.002 radians",
+            reason=unbroken(f"at position {group(SLIDE_TO)} a float32 angle is off by up to 0.002 radians"),
             note="Position times θ in float32, as most code does it.",
         ),
         tile(
@@ -123,7 +123,7 @@ def _slide(
             0.0,
             kept.spread("bf16 positions"),
             how="turned and multiplied",
-            reason="from 256 on a position is rounded to a multiple of 2, from 16 384 on of 128",
+            reason=unbroken(f"a position is rounded to a multiple of 2 from 256 on, of 128 from {group(2**14)} on"),
             note="The offset itself is then wrong.",
         ),
         tile(

@@ -138,7 +138,7 @@ def said(opened: models.Opened, ids: tuple[int, ...], own: Rope, spec: Rope, fou
         why = (
             "The weights are random and have learned no angles."
             if opened.random_weights
-            else "Within the trained context, other angles are not those that the weights were trained on."
+            else "This is within the trained context; what a scaling is for begins past it, below."
         )
         points.append(f"The mean loss {verb} from {fixed(before, 4)} to {fixed(after, 4)} nats. {why}")
     points.append(

@@ -10,6 +10,7 @@ import streamlit as st
 from figures.format import group, sig
 from figures.turning import turning_payload
 from lmcore.frequencies import frequencies
+from lmcore.specs import Latent
 from ui import components, guard, models, page, pairs_view, runs, turned, vocabulary
 from ui.heads import EPS
 
@@ -74,7 +75,9 @@ def points(opened: models.Opened, prompt: runs.Prompt, found: turned.Turned) -> 
     )
     still = found.q.shape[-1] - found.rope.rotary_dim
     if still:
-        said.append(f"{group(still)} of the {group(found.q.shape[-1])} dims of a head do not turn at all.")
+        latent = isinstance(opened.config.attention, Latent)
+        where = "; the others come last in a head and are counted from 0 here" if latent else ""
+        said.append(f"{group(still)} of the {group(found.q.shape[-1])} dims of a head do not turn at all{where}.")
     elif len(prompt.ids) > found.q.shape[1]:
         said.append(f"The first {group(found.q.shape[1])} of {group(len(prompt.ids))} tokens are shown.")
     return said
@@ -99,7 +102,7 @@ def check(found: turned.Turned, eps: float) -> tuple[float, float]:
 
 
 def _permuted(opened: models.Opened) -> bool:
-    return any("interleav" in row.transform for row in opened.report.mapped)
+    return any(word in row.transform for row in opened.report.mapped for word in ("interleaved", "rotary rows"))
 
 
 def snippet(opened: models.Opened, prompt: runs.Prompt, layer: int) -> str:

@@ -103,7 +103,10 @@ def test_a_scaling_that_follows_the_length_changes_nothing_within_it(folder: str
     assert "Nothing moves" in said(at)
 
 
-def test_a_model_without_rope_says_so_and_offers_one_that_has_it(tmp_path: Path) -> None:
+def test_a_model_without_rope_says_so_and_offers_one_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "default_model", lambda: state.BUILTIN)
     GPT2LMHeadModel(GPT2Config(vocab_size=96, n_positions=32, n_embd=16, n_layer=2, n_head=2)).save_pretrained(tmp_path)
     at = positions(str(tmp_path))
     assert any("no RoPE: its positions are a learned table" in info.value for info in at.info)

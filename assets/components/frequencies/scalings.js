@@ -41,7 +41,7 @@ function scalingsFigure(host, meta, state, send) {
   });
   positionRange.node.classList.add("position-range");
   const back = element("button", { type: "button", class: "save-button", onclick: resetSettings }, "All sliders as this model has them");
-  const modes = element("div");
+  const modes = element("div", { class: "modes" });
   const canvas = element("canvas", { role: "img", tabindex: 0, "aria-label": "the scalings by pair; arrow keys choose a pair" });
   const reading = element("div", { class: "note reading", "aria-live": "polite" });
   const table = element("table");

@@ -256,6 +256,7 @@ function turningElements(host, turning, state, { set, play }) {
       element("div", { class: "main" }, element("div", {}, parts.plane, legend), numbers),
       parts.contribution,
       parts.chart,
+      figureSaves("rope-pair", () => [parts.plane, parts.chart], () => turningRows(turning, state.view), themeColours(host)),
     ),
   );
   parts.show = (view) => {
@@ -263,6 +264,13 @@ function turningElements(host, turning, state, { set, play }) {
     for (const [key, buttons] of rows) for (const button of buttons.children) button.setAttribute("aria-pressed", String(button.dataset.value === view[key]));
   };
   return parts;
+}
+
+function turningRows(turning, view) {
+  const now = turned(turning, view);
+  const head = ["vector", "token", "pair", "position", "theta", "a", "b", "a turned", "b turned"];
+  const row = (name, token, position, before, after) => [name, token, view.pair, position, now.theta, ...before, ...after];
+  return [head, row("q", view.query, view.m, now.q, now.turnedQ), row("k", view.key, view.n, now.k, now.turnedK)];
 }
 
 // The pair's share along the position that moves: six of its turns, or the trained context if that is less.
