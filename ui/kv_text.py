@@ -12,7 +12,7 @@ from lmcore import teaching
 from ui import runs
 from ui.models import Opened
 
-MAX_TOKENS = 256
+MAX_TOKENS = 128
 HELDOUT, PROMPT, OWN = "Held-out excerpt", "The prompt", "Your text"
 _LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 

@@ -26,8 +26,8 @@ def section(opened: Opened, ids: tuple[int, ...]) -> None:
     page.section(
         "Surgery on the loaded weights",
         "Two ways to a smaller cache without training: the mean over neighbouring KV heads (Ainslie et al. 2023, "
-        "section 2.1), or the best approximation of $W_K$ and $W_V$ of rank $r$. The papers train on from here; what is "
-        "measured is where that training would begin. The loaded model itself is not changed.",
+        "section 2.1), or the best approximation of $W_K$ and $W_V$ of rank $r$. The papers train on from here; what "
+        "is measured is where that training would begin. The loaded model itself is not changed.",
     )
     if not _possible(opened):
         return
