@@ -18,13 +18,20 @@ def lens_payload(
     *,
     token: int,
     parts: Callable[[int], Parts],
+    step: int = 0,
+    of: int = 1,
+    url: str | None = None,
 ) -> bytes:
     """The payload of the lens component for L layers: the k likeliest tokens (L, k) and their probabilities, and the
-    probability and rank (from 1) of `token` after each. 8 bytes a listed token and its text, once."""
+    probability and rank (from 1) of `token` after each. `step`: which of `of` steps; `url`: the name of the step in the
+    address, None where there is nothing to move along. 8 bytes a listed token and its text, once."""
     ids = top_ids.astype(np.int32)
     meta = {
         "layers": [str(layer) for layer in range(len(ids))],
         "token": token,
+        "step": step,
+        "of": of,
+        "url": url,
         "vocabulary": {str(listed): parts(listed) for listed in sorted({token, *np.unique(ids).tolist()})},
     }
     return pack(meta, ids, top_probs.astype(np.float32), probs.astype(np.float64), ranks.astype(np.int32))

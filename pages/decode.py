@@ -14,6 +14,9 @@ from ui import (
     lens_view,
     models,
     page,
+    prefill_view,
+    prefix_view,
+    reads_view,
     runs,
     shell,
     speculative_view,
@@ -86,6 +89,40 @@ decoder.tokens, decoder.cache.used_bytes
 """
 
 
+def below(
+    opened: models.Opened,
+    prompt: runs.Prompt,
+    plan: decoding.Plan,
+    run: decoding.Decoding,
+    sampler: Sampler,
+    seed: int,
+) -> None:
+    """The sections under the run; while the steps of a link are made they would be of steps that nobody asked for."""
+    branches_view.section(opened, run, plan, sampler, seed)
+    page.section("Formula")
+    page.formula(
+        r"p = \mathrm{softmax}(z / \tau), \qquad z = W_U\, \mathrm{norm}(x_L)",
+        r"\text{bytes}(S) = 2\, L\, K\, D_h\, b\, S",
+    )
+    page.prose(
+        "The repetition penalty $r$ lowers the logits of tokens already in the text ($z / r$ where positive, $r z$ "
+        "where negative); $\\tau$ is the temperature; top-k, top-p, min-p and typical then drop tokens in that order, "
+        "each from what the one before left, renormalised. The draw depends on seed and position alone: a step taken "
+        "back and made again gives the same token, and another sampler or seed chooses again from the logits at hand, "
+        "without a forward, up to the first token that comes out differently. $S$ positions are cached in $L$ layers "
+        "of $K$ KV heads, $b$ bytes a number."
+    )
+    with page.tools():
+        page.source("lmcore.decode.Decoder.step", snippet(opened, prompt, plan, sampler, seed), key="decode_source")
+    reads_view.section(opened, prompt, plan)
+    lens_view.section(opened, prompt, plan)
+    uncached_view.section(opened, prompt)
+    prefill_view.section(opened, prompt)
+    prefix_view.section(opened, prompt)
+    speculative_view.section(opened, prompt, sampler, seed)
+    breaks_view.section(opened, prompt)
+
+
 shell.ensure()
 page.head(
     "Chapter 8",
@@ -108,25 +145,7 @@ if prompt.ids:
     every = (decode_view.PLAY_S if plan.playing else CATCH_UP_S) if more else None
     draw = st.fragment(decode_view.figure, run_every=every, key=decode_view.FIGURE)
     draw(opened, prompt, plan, (sampler, seed), every, told)
-    branches_view.section(opened, run, plan, sampler, seed)
-    page.section("Formula")
-    page.formula(
-        r"p = \mathrm{softmax}(z / \tau), \qquad z = W_U\, \mathrm{norm}(x_L)",
-        r"\text{bytes}(S) = 2\, L\, K\, D_h\, b\, S",
-    )
-    page.prose(
-        "The repetition penalty $r$ lowers the logits of tokens already in the text ($z / r$ where positive, $r z$ "
-        "where negative); $\\tau$ is the temperature; top-k, top-p, min-p and typical then drop tokens in that order, "
-        "each from what the one before left, renormalised. The draw depends on seed and position alone: a step taken "
-        "back and made again gives the same token, and another sampler or seed chooses again from the logits at hand, "
-        "without a forward, up to the first token that comes out differently. $S$ positions are cached in $L$ layers "
-        "of $K$ KV heads, $b$ bytes a number."
-    )
-    with page.tools():
-        page.source("lmcore.decode.Decoder.step", snippet(opened, prompt, plan, sampler, seed), key="decode_source")
-    lens_view.section(opened, prompt)
-    uncached_view.section(opened, prompt)
-    speculative_view.section(opened, prompt, sampler, seed)
-    breaks_view.section(opened, prompt)
+    if not (plan.linked and more):
+        below(opened, prompt, plan, run, sampler, seed)
 else:
     page.empty_prompt()

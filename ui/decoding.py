@@ -22,6 +22,7 @@ from lmcore.costs import kv_cache_bytes
 from lmcore.sampling import Distribution, Sampler
 from ui import branches, models, runs, state
 from ui.branches import Branch
+from ui.cursor import Cursor
 from ui.lru import ByteLRU
 from ui.models import Opened
 
@@ -50,6 +51,9 @@ class Plan:
     stepped_at: float = 0.0
     branches: list[Branch] = field(default_factory=list)
     """What was left when steps were taken back or chosen again."""
+    unscored: list[tuple[int, ...]] = field(default_factory=list)
+    """Branches of a link, which have yet to be run for their log-probabilities."""
+    cursor: Cursor = field(default_factory=Cursor)
 
     def to(self, steps: int) -> None:
         """Make or take back steps until there are so many; what was chosen by hand after them is forgotten."""
@@ -78,7 +82,12 @@ class Plan:
     def address(self) -> dict[str, str | int | None]:
         """The plan as it stands in the address; what is as at the start is left out."""
         pairs = ",".join(f"{index}:{token}" for index, token in sorted(self.forced.items()))
-        return {"decode_steps": self.steps if self.steps > 1 else None, "decode_forced": pairs or None}
+        left = [*self.unscored, *(branch.tokens for branch in self.branches)]
+        return {
+            "decode_steps": self.steps if self.steps > 1 else None,
+            "decode_forced": pairs or None,
+            "decode_branches": branches.to_link(left[-branches.MOST :]),
+        }
 
 
 class Decoding:
@@ -89,7 +98,7 @@ class Decoding:
 
         cfg = opened.config
         self.ids = ids
-        self.capacity = min(len(ids) + MAX_STEPS, max(cfg.max_positions, len(ids)))
+        self.capacity = capacity_for(opened, ids)
         self.room = min(MAX_STEPS, self.capacity - len(ids) + 1)
         self.itemsize = opened.model.dtype.itemsize
         kept = max(1, min(self.room, LOGIT_BYTES // (4 * cfg.vocab_size)))
@@ -146,6 +155,27 @@ class Decoding:
             sampler=self.decoder.sampler,
             seed=self.decoder.seed,
         )
+
+    def score(self, plan: Plan) -> None:
+        """Run the branches that a link named, each in one forward, and keep them with the log-probabilities found."""
+        for tokens in plan.unscored:
+            found = Branch(tokens, self.log_probs(tokens), dict(enumerate(tokens)), sampler=None, seed=0)
+            plan.branches = branches.kept(plan.branches, found)
+        plan.unscored = []
+
+    def log_probs(self, tokens: tuple[int, ...]) -> tuple[float, ...]:
+        """What the model gives each of these tokens after the prompt, all of them run at once (teacher forcing)."""
+        import torch
+
+        from lmcore.sampling import softmax
+
+        model, cache = self.decoder.model, self.cache_before(len(self.ids))
+        waiting = (*self.ids, *tokens)[cache.length : -1]
+        with runs.forwarding():
+            ids = torch.tensor([waiting], device=model.device)
+            logits = model.forward(ids, cache=cache, logits_to_keep=len(tokens)).logits[0].float().cpu().numpy()
+        given = [float(softmax(row)[token]) for row, token in zip(logits, tokens, strict=True)]
+        return tuple(math.log(p) if p > 0 else -math.inf for p in given)
 
     def _resample(self, plan: Plan, sampler: Sampler, seed: int) -> None:
         if (sampler, seed) == (self.decoder.sampler, self.decoder.seed):
@@ -216,6 +246,11 @@ _RUNS: ByteLRU[Decoding] = ByteLRU(max_entries=MAX_RUNS, max_bytes=RUN_BYTES, si
 models.when_one_leaves(lambda opened: _RUNS.drop(lambda key: key[1] == opened.key))  # type: ignore[index]
 
 
+def capacity_for(opened: Opened, ids: tuple[int, ...]) -> int:
+    """Positions that a run of this prompt allocates: for `MAX_STEPS`, or as many as the model was trained for."""
+    return min(len(ids) + MAX_STEPS, max(opened.config.max_positions, len(ids)))
+
+
 def plan(opened: Opened, ids: tuple[int, ...]) -> Plan:
     """The session's plan for this model and prompt: the link's at first, and a new one for another prompt or model.
 
@@ -223,10 +258,22 @@ def plan(opened: Opened, ids: tuple[int, ...]) -> Plan:
     """
     steps = state.integer("decode_steps", 1, 1, MAX_STEPS)
     forced = state.numbered("decode_forced", steps, opened.config.vocab_size)
+    left = state.parsed(
+        "decode_branches",
+        lambda text: branches.from_link(
+            text,
+            vocab_size=opened.config.vocab_size,
+            most_tokens=min(MAX_STEPS, capacity_for(opened, ids) - len(ids) + 1),
+        ),
+        [],
+        f"a list of at most {branches.MOST} branches, as this page writes it",
+    )
+    looked_at = state.integer("step", steps - 1, 0, MAX_STEPS - 1)
     key, held = (opened.key, ids), st.session_state.get("_decode_plan")
     if held is None:
         linked = steps > 1 or bool(forced)
-        held = st.session_state["_decode_plan"] = (key, Plan(steps=steps, forced=forced, linked=linked))
+        first = Plan(steps=steps, forced=forced, linked=linked, unscored=left, cursor=Cursor(looked_at, steps))
+        held = st.session_state["_decode_plan"] = (key, first)
     elif held[0] != key:
         held = st.session_state["_decode_plan"] = (key, Plan())
     return held[1]

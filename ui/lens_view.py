@@ -10,7 +10,7 @@ from figures.format import group, sig
 from figures.lens import lens_payload, lens_rows, settled
 from figures.table import csv_text
 from figures.twins import tile, tiles_payload
-from ui import components, decoding, guard, models, page, replays, runs, vocabulary
+from ui import components, cursor, decoding, guard, models, page, replays, runs, vocabulary
 from ui.markdown import plain
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TOP = 5
 
 
 @guard.fragment
-def section(opened: models.Opened, prompt: runs.Prompt) -> None:
+def section(opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan) -> None:
     """One more forward of the step's newest token, and the head on what every layer made of it."""
     from lmcore.effects import logit_lens
 
@@ -31,19 +31,22 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
         "Final norm and unembedding applied to the residual stream after every layer, as if the model ended there. "
         "The last row is the model’s own output.",
     )
-    step, count = looked_at(run), len(run.steps)
-    if count > 1:
-        # A slider of its own for each number of steps: a step that was made is looked at.
-        chosen = st.slider("Lens at step", 0, count - 1, step.index, key=f"decode_lens_step_{count}", width=420)
-        step = run.steps[chosen]
+    step = cursor.looked_at(run, plan, "decode_lens")
     name = plain(vocabulary.label(opened, step.token))
     st.markdown(f":small[:gray[Step {step.index}: **{name}** for position {group(step.position)}]]")
     with page.awaited("decode_lens", height=420)():
         found = replays.through(opened, run, step)
         with runs.forwarding():
             lens = logit_lens(opened.model, found.stream, step.token, top=TOP)
-        payload = lens_payload(*lens, token=step.token, parts=lambda token: vocabulary.token(opened, token).parts)
-        components.mount("lens", payload, key="decode_lens")
+        payload = lens_payload(
+            *lens,
+            token=step.token,
+            parts=lambda token: vocabulary.token(opened, token).parts,
+            step=step.index,
+            of=len(run.steps),
+            url="step",
+        )
+        components.mount("lens", payload, key="decode_lens", values={"cursor": None})
         st.space("small")
         components.twins(tiles_payload([_tile(opened, run, step, lens)]), key="decode_lens_tile")
     page.notice(points(opened, step, lens))
@@ -57,13 +60,6 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
         page.source("lmcore.effects.logit_lens", snippet(opened, run, step), key="decode_lens_source")
         header, rows = lens_rows(*lens, name=lambda token: vocabulary.label(opened, token))
         page.csv(csv_text(header, rows), "logit-lens.csv", key="decode_lens_csv")
-
-
-def looked_at(run: decoding.Decoding) -> Step:
-    """The step that the address of a link names; else the newest."""
-    asked = st.query_params.get("step", "")
-    index = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else len(run.steps)
-    return run.steps[index] if index < len(run.steps) else run.steps[-1]
 
 
 def _tile(opened: models.Opened, run: decoding.Decoding, step: Step, lens: Lens) -> dict:

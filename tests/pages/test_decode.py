@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+import lmcore.decode
 from figures.payload import unpack
 from lmcore.checkpoint import Loaded, load_pretrained
 from lmcore.costs import kv_cache_bytes
@@ -52,13 +53,13 @@ def tokens(at: AppTest) -> list[int]:
 def straight(loaded: Loaded, text: str, count: int, *, sampler: Sampler = SAMPLER, seed: int = 0, **forced: int):
     """The same steps by a decoder of its own."""
     assert loaded.tokenizer is not None
-    decoder = Decoder(loaded.model, loaded.tokenizer.encode(text)[:512], sampler, seed=seed)
+    decoder = Decoder(loaded.model, loaded.tokenizer.encode(text), sampler, seed=seed)
     for index in range(count):
         decoder.step(forced.get(f"at{index}"))
     return decoder
 
 
-@pytest.mark.parametrize("text", [text for text in PROMPTS.values() if text])
+@pytest.mark.parametrize("text", [*(text for text in PROMPTS.values() if text and text != LONG), "word " * 150])
 def test_steps_and_cache_are_lmcores(loaded: Loaded, text: str) -> None:
     at = press(decode(prompt=text), "step", "step")
     expected = straight(loaded, text, 3)
@@ -82,7 +83,7 @@ def test_steps_and_cache_are_lmcores(loaded: Loaded, text: str) -> None:
 
 def test_an_empty_prompt_has_a_way_out_and_no_buttons() -> None:
     at = decode(prompt="")
-    assert not at.get("bidi_component")
+    assert not at.main.get("bidi_component")
     at.button(key="empty_prompt").click().run()
     assert len(tokens(at)) == 1
 
@@ -112,6 +113,8 @@ def test_play_makes_steps_while_the_page_is_looked_at_and_waits_when_it_was_left
 
 def test_a_leap_makes_its_steps_and_stands_in_the_address(loaded: Loaded) -> None:
     at = press(decode(prompt="abc"), "leap")
+    while at.session_state["_decode_plan"][1].active:
+        at.run()
     meta, _ = payload(at, "decode")
     made = tokens(at)
     assert made == [step.token for step in straight(loaded, "abc", len(made)).steps]
@@ -122,9 +125,10 @@ def test_a_leap_makes_its_steps_and_stands_in_the_address(loaded: Loaded) -> Non
 def test_another_sampler_runs_no_forward(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     at = press(decode(prompt="abc"), "step", "step", "step")
     greedy = straight(loaded, "abc", 4, sampler=Sampler(temperature=0, top_k=40, top_p=0.95))
-    ran = []
-    forward = Decoder._run
-    monkeypatch.setattr(Decoder, "_run", lambda self, tokens: ran.append(tokens) or forward(self, tokens))
+    ran, plain = [], lmcore.decode.prefill
+    monkeypatch.setattr(
+        lmcore.decode, "prefill", lambda model, new, **given: ran.append(new) or plain(model, new, **given)
+    )
     at.slider(key="decode_temperature").set_value(0.0).run()
     left = tokens(at)
     assert left
@@ -153,7 +157,7 @@ def test_a_link_makes_the_run_again(loaded: Loaded) -> None:
     meta, _ = payload(at, "decode")
     assert tokens(at) == [step.token for step in expected.steps]
     assert [step["forced"] for step in meta["steps"]] == [False, False, True, False, True, False]
-    assert meta["address"] == {"decode_steps": 6, "decode_forced": "2:65,4:66"}
+    assert meta["address"] == {"decode_steps": 6, "decode_forced": "2:65,4:66", "decode_branches": None}
 
 
 @pytest.mark.parametrize(
@@ -188,6 +192,13 @@ def test_the_run_ends_with_the_cache_and_says_so() -> None:
     assert any("The cache is full" in element.value for element in at.markdown)
     press(at, "back")
     assert not at.button(key="decode_step").disabled
+
+
+def test_a_prompt_of_the_trained_limit_leaves_one_step_and_says_why() -> None:
+    at = decode(prompt=LONG)
+    assert len(tokens(at)) == 1
+    assert at.button(key="decode_step").disabled
+    assert any("the trained limit" in element.value for element in at.markdown)
 
 
 def test_a_run_that_was_let_go_is_made_again_from_its_plan(loaded: Loaded) -> None:

@@ -70,3 +70,60 @@ def test_log_probabilities_are_the_models(model: Transformer) -> None:
     follow(run, Plan(steps=4))
     expected = [math.log(Sampler().distribution(step.logits).raw[step.token]) for step in run.steps]
     assert run.branch().log_probs == pytest.approx(expected, rel=1e-5)
+
+
+LEFT = [(7, 8, 9, 255), (7, 8, 1), (7, 8), (0,), (95, 40, 36, 35)]
+
+
+def test_a_link_gives_the_branches_back() -> None:
+    text = branches.to_link(LEFT)
+    assert text is not None
+    assert branches.from_link(text, vocab_size=256, most_tokens=4) == LEFT
+    assert branches.to_link([]) is None
+    assert len(branches.to_link([(300_000 + n,) * 128 for n in range(branches.MOST)]) or "") <= branches.LINK_CHARS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0",
+        "0_",
+        "0_1-",
+        "1_1",
+        "0_1-2_1",
+        "0_1.2.3.4.5",
+        "0_74",
+        "0_-1",
+        "0_1_1",
+        "0_A",
+        "0_¹",
+        "0_1 ",
+        "0_1\n",
+        "-".join(["0_1"] * (branches.MOST + 1)),
+        "0_" + "1." * branches.LINK_CHARS + "1",
+    ],
+)
+def test_a_bad_list_of_branches_is_none(text: str) -> None:
+    assert branches.from_link(text, vocab_size=256, most_tokens=4) is None
+
+
+def test_branches_of_a_link_are_run_once_and_get_the_log_probabilities_they_had(model: Transformer) -> None:
+    plan, run = Plan(steps=7), Decoding(opened(model), IDS)
+    first = follow(run, plan)
+    plan.choose(2, 50)
+    plan.to(5)
+    follow(run, plan)
+    [known] = plan.branches
+    linked = Plan(steps=1, unscored=[known.tokens])
+    other = Decoding(opened(model), IDS)
+    follow(other, linked)
+    assert linked.address["decode_branches"] == branches.to_link([known.tokens])
+    other.score(linked)
+    [found] = linked.branches
+    assert found.tokens == tuple(first)
+    assert found.log_probs == pytest.approx(known.log_probs, abs=1e-5)
+    assert linked.unscored == []
+    assert linked.address["decode_branches"] == branches.to_link([known.tokens])
+    linked.back_to(found, SAMPLER, 1)
+    assert follow(other, linked) == first

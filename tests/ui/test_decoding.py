@@ -133,14 +133,15 @@ def test_steps_end_with_the_trained_length() -> None:
 
 def test_address_names_what_is_not_as_at_the_start() -> None:
     plan = Plan()
-    assert plan.address == {"decode_steps": None, "decode_forced": None}
+    assert plan.address == {"decode_steps": None, "decode_forced": None, "decode_branches": None}
     plan.to(8)
     plan.choose(5, 17)
     plan.to(7)
     plan.choose(6, 4)
-    assert plan.address == {"decode_steps": 7, "decode_forced": "5:17,6:4"}
+    plan.unscored = [(1, 2)]
+    assert plan.address == {"decode_steps": 7, "decode_forced": "5:17,6:4", "decode_branches": "0_1.2"}
     plan.to(6)
-    assert plan.address == {"decode_steps": 6, "decode_forced": "5:17"}
+    assert plan.address["decode_forced"] == "5:17"
 
 
 def test_a_run_goes_with_its_model() -> None:

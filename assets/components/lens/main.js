@@ -1,7 +1,10 @@
 // The logit lens: a row for each layer, its likeliest tokens, and where the chosen token stands among all.
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setStateValue }) {
+  const host = parentElement.querySelector(".gb");
   const { meta, arrays } = unpack(data);
+  const state = mounted(parentElement, () => ({ stop: null }));
+  state.stop?.();
   const [ids, probs, chosen, ranks] = arrays;
   const top = ids.shape[1];
   const rows = meta.layers.map((name, row) => {
@@ -17,7 +20,13 @@ export default function ({ data, parentElement }) {
     lensHead(meta, top),
     rows,
   );
-  parentElement.querySelector(".gb").replaceChildren(table);
+  const cursor = meta.url ? stepCursor(host, meta.url, meta, (answer) => setStateValue("cursor", answer)) : null;
+  state.stop = cursor?.stop;
+  host.replaceChildren(...[cursor?.node, table].filter(Boolean));
+  return () => {
+    state.stop?.();
+    unmount(parentElement);
+  };
 }
 
 function lensHead(meta, top) {
