@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -61,6 +62,16 @@ class Served:
 
 def served_on(cfg: ModelConfig, setting: Setting, machine: Accelerator, ranks: int) -> Served:
     """The config on `ranks` machines of one kind: peaks, bandwidths and memories add up, KV heads may repeat."""
+    prefill, decode, needed = _work(cfg, setting, ranks)
+    dtype = arithmetic(setting.weights, machine)
+    one = machine.roof(dtype)
+    roof = Roof(None if one.flops_per_s is None else ranks * one.flops_per_s, ranks * one.bytes_per_s)
+    return Served(prefill, decode, roof, dtype, setting.batch, needed, ranks * machine.memory_bytes)
+
+
+@lru_cache(maxsize=256)
+def _work(cfg: ModelConfig, setting: Setting, ranks: int) -> tuple[Point, Point, int]:
+    """Prefill, decode step and bytes needed: the same on every machine."""
     itemsize, quantised = storage_of_weights(setting.weights)
     cache = storage_of_cache(setting.cache)
     moved: dict[str, Any] = {
@@ -73,12 +84,8 @@ def served_on(cfg: ModelConfig, setting: Setting, machine: Accelerator, ranks: i
     }
     prefill = prefill_point(cfg, tokens=max(1, setting.context), batch=setting.batch, logits=setting.logits, **moved)
     decode = decode_point(cfg, position=setting.context, batch=setting.batch, latent=setting.latent, **moved)
-    dtype = arithmetic(setting.weights, machine)
-    one = machine.roof(dtype)
-    roof = Roof(None if one.flops_per_s is None else ranks * one.flops_per_s, ranks * one.bytes_per_s)
     held = kv_cache_bytes(cfg, context=setting.context, batch=setting.batch, quantised=cache, tensor_parallel=ranks)
-    needed = served(cfg, setting)["weights"] + ranks * sum(held)
-    return Served(prefill, decode, roof, dtype, setting.batch, needed, ranks * machine.memory_bytes)
+    return prefill, decode, served(cfg, setting)["weights"] + ranks * sum(held)
 
 
 def arithmetic(weights: str, machine: Accelerator) -> str:
@@ -135,7 +142,7 @@ def roofline_payload(
 def machine_roofline(cfg: ModelConfig, setting: Setting, machine: Accelerator, ranks: int) -> bytes:
     """The roof of a machine with the prefill, the decode step, and the step's path over batch sizes."""
     here = served_on(cfg, setting, machine, ranks)
-    path = [served_on(cfg, _changed(setting, batch=batch), machine, ranks).decode for batch in BATCHES]
+    path = [served_on(cfg, replace(setting, batch=batch), machine, ranks).decode for batch in BATCHES]
     times = "" if ranks == 1 else f"{ranks} × "
     name = f"{times}{machine.name}, {here.dtype}"
     ridge = here.roof.ridge
@@ -176,7 +183,7 @@ def machines_payload(cfg: ModelConfig, setting: Setting, chosen: Accelerator, ra
 def sweep_payload(cfg: ModelConfig, setting: Setting, machine: Accelerator, ranks: int, over: str) -> bytes:
     """Tokens a second of the whole batch, and of one sequence, over the batch or over the context."""
     values = BATCHES if over == "batch" else CONTEXTS
-    found = [served_on(cfg, _changed(setting, **{over: value}), machine, ranks) for value in values]
+    found = [served_on(cfg, replace(setting, **{over: value}), machine, ranks) for value in values]
     series = [
         Series("all together", values, [each.tokens_per_s for each in found]),
         Series("each sequence", values, [1 / each.next_s for each in found]),
@@ -205,7 +212,3 @@ def _fits(found: Served, setting: Setting) -> str:
     if found.needed_bytes <= found.memory_bytes:
         return f"yes, {bytes_text(found.memory_bytes - found.needed_bytes, setting)} left"
     return f"no, {bytes_text(found.needed_bytes - found.memory_bytes, setting)} more"
-
-
-def _changed(setting: Setting, **fields: Any) -> Setting:
-    return Setting(**(vars(setting) | fields))

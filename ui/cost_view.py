@@ -60,8 +60,8 @@ def controls() -> Asked:
         active = _choice("Active parameters", tuple(ACTIVE), next(iter(ACTIVE)), "cost_active", 140)
     pasted = ""
     if label == configs.PASTED:
-        size: dict[str, Any] = {"height": 116, "max_chars": MAX_JSON_CHARS, **_LINK}
-        pasted = st.text_area("The text of a config.json", key="cost_json", **size) or ""
+        box: dict[str, Any] = {"height": 116, "max_chars": MAX_JSON_CHARS, **_LINK}
+        pasted = st.text_area("The text of a config.json", key="cost_json", **box) or ""
     found = configs.named(label, pasted)
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         item = _switch("Count", ("FLOPs", "MACs"), "cost_item")
