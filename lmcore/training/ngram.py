@@ -61,12 +61,3 @@ class KneserNey:
         """Mean of -ln p, in nats, of the tokens at these positions given all before them."""
         losses = [-math.log(self.probability(tokens[max(0, at - self.order + 1) : at], tokens[at])) for at in positions]
         return math.fsum(losses) / len(losses)
-
-
-def best_order(
-    train: Sequence[int], heldout: Sequence[int], positions: Sequence[int], vocabulary: int, orders: Sequence[int]
-) -> tuple[int, float]:
-    """The order with the smallest held-out loss, and that loss: the choice favours the n-gram model."""
-    losses = {order: KneserNey(train, order, vocabulary).loss(heldout, positions) for order in orders}
-    best = min(losses, key=lambda order: losses[order])
-    return best, losses[best]

@@ -20,10 +20,12 @@ EXCERPT_CHARS = 20_000
 
 
 class Corpus(NamedTuple):
-    """Token ids of the first nine tenths and of the held-out rest, and how many bytes each token stands for."""
+    """Token ids of the first nine tenths, of the held-out rest and of the end of that which is shipped, and how many
+    bytes each token stands for."""
 
     train: Int[np.ndarray, " N"]
     heldout: Int[np.ndarray, " M"]
+    excerpt: Int[np.ndarray, " E"]
     token_bytes: Int[np.ndarray, " V"]
     tokenizer: Tokenizer
     sha256: str
@@ -53,8 +55,7 @@ def split(text: str) -> tuple[str, str]:
 
 def excerpt(text: str) -> str:
     """The last whole speeches of the text, about 20 kB: speeches begin after an empty line."""
-    start = text.index("\n\n", len(text) - EXCERPT_CHARS) + 2
-    return text[start:]
+    return text[text.find("\n\n", max(0, len(text) - EXCERPT_CHARS)) + 1 :].lstrip("\n")
 
 
 def trained_tokenizer(text: str, vocabulary: int = VOCABULARY) -> Tokenizer:
@@ -73,10 +74,10 @@ def corpus(text: str, vocabulary: int = VOCABULARY) -> Corpus:
     """Both parts of a text in tokens; the tokenizer has seen the first part only."""
     first, rest = split(text)
     backend = trained_tokenizer(first, vocabulary)
-    train, heldout = (np.array(backend.encode(part).ids, dtype=np.int64) for part in (first, rest))
+    train, heldout, end = (np.array(backend.encode(part).ids, dtype=np.int64) for part in (first, rest, excerpt(text)))
     # A byte is one character of the vocabulary's spelling.
     spelling = backend.get_vocab(with_added_tokens=False)
     token_bytes = np.zeros(len(spelling), dtype=np.int64)
     for name, index in spelling.items():
         token_bytes[index] = len(name)
-    return Corpus(train, heldout, token_bytes, backend, hashlib.sha256(text.encode()).hexdigest())
+    return Corpus(train, heldout, end, token_bytes, backend, hashlib.sha256(text.encode()).hexdigest())
