@@ -17,7 +17,7 @@ from lmcore.checkpoint import load_pretrained
 from lmcore.frequencies import frequencies, powers
 from lmcore.specs import Rope
 from lmcore.trace import Edits
-from tests.e2e.conftest import PHONE, OpenPage
+from tests.e2e.conftest import PHONE, SETTLE_MS, OpenPage
 from tests.lmcore.test_frequencies import LENGTHS, SPECS
 from ui.components import FOLDER
 
@@ -101,16 +101,17 @@ def test_a_pair_turns_a_base_moves_and_a_scaling_is_applied_and_undone_on_a_phon
     assert loaded.model.cfg.rope is not None
     rope, ids = loaded.model.cfg.rope, loaded.tokenizer.encode(TEXT)
     page = open_page("positions", prompt=TEXT, size=PHONE, scheme="dark", turn_head=1, pair=1, turn_key=2)
+    page.set_default_timeout(SETTLE_MS)
     page.locator(".scalings table button").first.wait_for()
     page.evaluate(COUNT_SENT)
 
     before = read(page, "turning")
     assert (before["head"], before["pair"], before["key"], before["m"]) == (1, 1, 2, len(ids) - 1)
     page.get_by_role("button", name="Play", exact=True).click()
-    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
-    moved = before
-    while moved["m"] < before["m"] + 3:
-        moved = read(page, "turning")
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible(timeout=SETTLE_MS)
+    figure = page.locator(".turning").element_handle()
+    page.wait_for_function("([node, m]) => node.read().m > m + 3", arg=[figure, before["m"]])
+    moved = read(page, "turning")
     assert moved["m"] - moved["n"] == pytest.approx(before["m"] - before["n"])
     assert moved["share"] == pytest.approx(before["share"], rel=1e-6)
     page.get_by_role("button", name="Pause", exact=True).click()
@@ -136,12 +137,12 @@ def test_a_pair_turns_a_base_moves_and_a_scaling_is_applied_and_undone_on_a_phon
     page.locator("[data-method=ntk]").click()
     page.locator("[data-apply=apply]").click()
     headline = page.locator(".pair .headline").nth(1)
-    headline.wait_for(timeout=60_000)
+    headline.wait_for()
     spec = scaled("ntk", now["settings"], rope)
     own, new = (loaded.model.forward(torch.tensor([ids]), edits=e).logits for e in (Edits(), Edits(rope=spec)))
     assert float(headline.inner_text()) == pytest.approx(float((own - new).abs().max()), rel=2e-3)
-    page.wait_for_url("**scale_applied=ntk**")
+    page.wait_for_function("() => location.search.includes('scale_applied=ntk')")
     page.locator("[data-apply=undo]").click()
-    expect(page.locator(".pair")).to_have_count(0, timeout=60_000)
+    expect(page.locator(".pair")).to_have_count(0, timeout=SETTLE_MS)
     page.wait_for_function("() => !location.search.includes('scale_applied')")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
