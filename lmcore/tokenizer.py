@@ -11,8 +11,10 @@ from typing import Any, Literal
 from tokenizers import Tokenizer as Backend
 
 from lmcore.errors import InputError
-from lmcore.tokenizer_files import backend_of, template_of
+from lmcore.tokenizer_files import backend_of, stops_of, template_of
 
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|end_of_text|>")
+"""What chat templates write after a turn of the model: ChatML, Llama 3, Gemma, Phi-3, and the ends of a document."""
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -41,6 +43,7 @@ class Tokenizer:
         eos: str | None = None,
         names: Mapping[str, str] | None = None,
         chat_template: str | None = None,
+        stops: Iterable[int] = (),
     ) -> None:
         # Both can be switched on in the file, and would silently cut or lengthen a prompt.
         backend.no_truncation()
@@ -58,6 +61,11 @@ class Tokenizer:
         self.special_names: Mapping[str, str] = dict(names or {})
         """Special tokens by their part: bos_token, eos_token, ..."""
         self.eos_id: int | None = None if eos is None else backend.token_to_id(eos)
+        turn_ends = [backend.token_to_id(name) for name in TURN_ENDS if name in (chat_template or "")]
+        self.stop_ids = frozenset(
+            stop for stop in (self.eos_id, *stops, *turn_ends) if stop is not None and self._known(stop)
+        )
+        """Tokens with which the model ends a text or a turn: its EOS, what its files name, what its template writes."""
         self.bos_id: int | None = self._first_added() if bos is None else backend.token_to_id(bos)
         self.adds_bos: bool = self.bos_id is not None and self.encode("")[:1] == [self.bos_id]
 
@@ -72,6 +80,7 @@ class Tokenizer:
             eos=names.get("eos_token"),
             names=names,
             chat_template=template_of(folder),
+            stops=stops_of(folder),
         )
 
     def bos_report(self, ids: Sequence[int]) -> Literal["once", "doubled", "missing", "not used"]:

@@ -57,6 +57,15 @@ def template_of(folder: Path) -> str | None:
     return text if 0 < len(text) <= MAX_TEMPLATE_BYTES else None
 
 
+def stops_of(folder: Path) -> tuple[int, ...]:
+    """The ids that a folder's generation_config.json and config.json name as ends of a text, one or a list of them."""
+    found: list[int] = []
+    for name in ("generation_config.json", "config.json"):
+        given = _json_object(folder / name).get("eos_token_id")
+        found += given if isinstance(given, list) else [given]
+    return tuple(stop for stop in found if isinstance(stop, int) and not isinstance(stop, bool))
+
+
 def _json_object(path: Path) -> dict[str, Any]:
     """A JSON object, or an empty one for a file that holds none: what it says is not needed to cut a text."""
     try:

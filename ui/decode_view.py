@@ -30,17 +30,17 @@ AWAY_S = 5.0
 
 def advance(opened: models.Opened, run: decoding.Decoding, plan: decoding.Plan, sampler: Sampler, seed: int) -> bool:
     """Bring the run nearer to its plan, which grows while it plays; whether there is more to do."""
-    end = end_of_text(opened)
+    ends = ends_of_text(opened)
     since = time.monotonic() - plan.stepped_at
     if plan.playing and plan.stepped_at and since > AWAY_S:
         plan.stop()
     turn = plan.playing and since > PLAY_S / 2
     if turn:
         plan.steps = min(len(run.steps) + 1, run.room)
-    run.follow(plan, sampler, seed, for_s=AT_ONCE_S, end=end)
+    run.follow(plan, sampler, seed, for_s=AT_ONCE_S, ends=ends)
     if turn:
         plan.stepped_at = time.monotonic()
-    if plan.playing and (len(run.steps) >= run.room or run.steps[-1].token == end):
+    if plan.playing and (len(run.steps) >= run.room or run.steps[-1].token in ends):
         plan.stop()
     return plan.playing or len(run.steps) < plan.steps
 
@@ -166,8 +166,9 @@ def draw(
     return chosen
 
 
-def end_of_text(opened: models.Opened) -> int | None:
-    return opened.tokenizer.eos_id if opened.tokenizer is not None else None
+def ends_of_text(opened: models.Opened) -> frozenset[int]:
+    """The tokens with which this model says that it is done."""
+    return opened.tokenizer.stop_ids if opened.tokenizer is not None else frozenset()
 
 
 def status(opened: models.Opened, run: decoding.Decoding) -> str:
@@ -176,7 +177,7 @@ def status(opened: models.Opened, run: decoding.Decoding) -> str:
     if len(run.steps) >= run.room:
         limit = "the trained limit" if run.room < decoding.MAX_STEPS else "all that this page allocates"
         return f"{made} The cache is full: {group(run.capacity)} positions, {limit}. Take steps back or start again."
-    if run.steps[-1].token == end_of_text(opened):
+    if run.steps[-1].token in ends_of_text(opened):
         name = plain(vocabulary.label(opened, run.steps[-1].token))
         return f"{made} The model ended the text here, with {name}. Step or Play goes on past it."
     return made

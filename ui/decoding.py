@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -120,11 +121,11 @@ class Decoding:
     def views(self) -> list[StepView]:
         return [self._views[step.index] for step in self.steps]
 
-    def follow(self, plan: Plan, sampler: Sampler, seed: int, *, for_s: float, end: int | None) -> None:
+    def follow(self, plan: Plan, sampler: Sampler, seed: int, *, for_s: float, ends: Collection[int]) -> None:
         """Bring the run to the plan, for at most about `for_s` seconds: look at `steps` for how far it is.
 
         Another sampler or seed chooses again from the logits that are there. What that takes back is taken off the
-        plan, and so are the steps after token `end` where the plan runs ahead.
+        plan, and so are the steps after one of the tokens `ends` where the plan runs ahead.
         """
         with self._lock:
             before = self.branch()
@@ -140,7 +141,7 @@ class Decoding:
                 with runs.forwarding():
                     step = self.decoder.step(force=plan.forced.get(len(self.steps)))
                 self._measure()
-                if plan.ahead and step.token == end:
+                if plan.ahead and step.token in ends:
                     plan.to(len(self.steps))
                 if time.perf_counter() - begun > for_s:
                     break

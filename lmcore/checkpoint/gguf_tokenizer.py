@@ -88,6 +88,9 @@ def save(tokenizer: Tokenizer, metadata: Mapping[str, Any], folder: Path) -> Non
     config |= {"pad_token": names["padding"], "tokenizer_class": "PreTrainedTokenizerFast"}
     text = json.dumps({key: value for key, value in config.items() if value is not None}, ensure_ascii=False)
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+    stops = [metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
+    generation = {"eos_token_id": [stop for stop in stops if isinstance(stop, int)]}
+    (folder / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
     template = metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
         (folder / "chat_template.jinja").write_text(template, encoding="utf-8")

@@ -33,9 +33,12 @@ def payload(at: AppTest, name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def decode(**link: str) -> AppTest:
+    """The page, with the steps of its link made."""
     at = open_page("decode", **link)
     assert not at.exception
     assert [e.value for e in at.error] == []
+    while "_decode_plan" in at.session_state and at.session_state["_decode_plan"][1].linked:
+        at.run()
     return at
 
 

@@ -36,7 +36,7 @@ def windowed() -> Transformer:
 
 
 def follow(run: Decoding, plan: Plan, sampler: Sampler = SAMPLER, seed: int = 1, **given: Any) -> list[int]:
-    run.follow(plan, sampler, seed, **{"for_s": 60.0, "end": None, **given})
+    run.follow(plan, sampler, seed, **{"for_s": 60.0, "ends": (), **given})
     assert len(run.views) == len(run.steps)
     assert [view.token for view in run.views] == [step.token for step in run.steps]
     return [step.token for step in run.steps]
@@ -111,9 +111,9 @@ def test_a_run_ahead_stops_at_the_end_of_the_text_and_a_plain_one_does_not(model
     tokens = fresh(model, Plan(steps=12))
     end = tokens[3]
     plan = Plan(steps=12, ahead=True)
-    assert fresh(model, plan, end=end) == tokens[: tokens.index(end) + 1]
+    assert fresh(model, plan, ends=(end,)) == tokens[: tokens.index(end) + 1]
     assert plan.steps == tokens.index(end) + 1
-    assert fresh(model, Plan(steps=12), end=end) == tokens
+    assert fresh(model, Plan(steps=12), ends=(end,)) == tokens
 
 
 def test_a_run_is_brought_on_in_parts(model: Transformer) -> None:
