@@ -166,14 +166,6 @@ def context_text(n: int) -> str:
     return group(n)
 
 
-def chart_rows(found: Sequence[tuple[str, ModelConfig]], setting: Setting) -> list[list[object]]:
-    """The curves' numbers, a row a context: every byte."""
-    return [
-        [int(at), *(sum(kv_cache_bytes(cfg, context=int(at), **setting.how())) for _, cfg in found)]
-        for at in contexts(setting.context)
-    ]
-
-
 @dataclass(frozen=True)
 class Fit:
     """What one accelerator holds of a model: bytes of weights on a rank, bytes left for the cache, then the longest

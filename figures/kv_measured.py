@@ -54,7 +54,7 @@ SURGERY_COLUMNS = (
     "loss, nats",
     "KL",
     "same first choice",
-    "kept of S²",
+    "share of S² kept",
 )
 
 
@@ -130,7 +130,7 @@ def formats_payload(points: Sequence[Any]) -> bytes:
     lossy = [point for point in points[1:] if point.divergence > 0]
     at = list(range(1, len(lossy) + 1))
     return lines_payload(
-        [Series("", at, [point.divergence for point in lossy], discs=True, said="KL")] if lossy else [],
+        [Series("", at, [point.divergence for point in lossy], discs=True, said="KL", joined=False)] if lossy else [],
         x=Scale(
             "format",
             ticks=[(k, point.name) for k, point in zip(at, lossy, strict=True)],

@@ -10,10 +10,13 @@ import numpy as np
 
 from figures.payload import pack
 
+READ = "Point at a place to read it, or walk with left and right."
+
 
 @dataclass(frozen=True)
 class Series:
-    """One line over x: with `discs`, measured points joined by a thin line; `dash` for a second kind of line.
+    """One line over x: with `discs`, measured points joined by a thin line (or, where neighbours have nothing to do
+    with each other, not `joined`); `dash` for a second kind of line.
 
     The name stands at its end, `said` (the name, if empty) before what is read of it.
     """
@@ -24,6 +27,7 @@ class Series:
     discs: bool = False
     dash: bool = False
     said: str = ""
+    joined: bool = True
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ def lines_payload(
     y: Scale,
     label: str,
     file: str,
-    note: str = "",
+    note: str = READ,
     current: float | None = None,
     limits: Sequence[tuple[float, str]] = (),
     height: int = 360,
@@ -59,7 +63,10 @@ def lines_payload(
     """16 bytes a point. `label` is what a screen reader says, `file` the name under which it is saved, `note` what
     stands below while nothing is read; `limits` are (value of y, label)."""
     meta: dict[str, Any] = {
-        "lines": [{"name": s.name, "discs": s.discs, "dash": s.dash, "said": s.said or s.name} for s in series],
+        "lines": [
+            {"name": s.name, "discs": s.discs, "dash": s.dash, "said": s.said or s.name, "joined": s.joined}
+            for s in series
+        ],
         "x": {**vars(x), "ticks": [list(tick) for tick in x.ticks]},
         "y": {**vars(y), "ticks": [list(tick) for tick in y.ticks]},
         "label": label,

@@ -120,7 +120,7 @@ def _setting() -> tuple[Setting, str]:
         context = st.select_slider(
             "Context S", CONTEXTS, 32_768, format_func=context_text, key="kv_context", width=230, **_LINK
         )
-        batch = st.select_slider("Batch B", POWERS, 1, format_func=group, key="kv_batch", width=160, **_LINK)
+        batch = st.select_slider("Batch B", POWERS, 1, key="kv_batch", width=160, **_LINK)
         stored = st.selectbox("Stored as", list(FORMATS), 1, key="kv_format", width=180, filter_mode=None, **_LINK)
         unit = st.segmented_control("Units", UNITS, default=UNITS[0], key="kv_unit", required=True, **_LINK)
     with st.expander("Beams, ranks, pages, and what windowed layers keep"), st.container(horizontal=True, gap="medium"):
@@ -165,7 +165,7 @@ def _changed(first: Named) -> Named:
             window, every = 1024, 6
             if pattern == PATTERNS[2]:
                 window = st.select_slider(
-                    "Window w", CONTEXTS[:10], 1024, format_func=group, key="kv_window", width=210, **_LINK
+                    "Window w", CONTEXTS[:10], 1024, format_func=context_text, key="kv_window", width=210, **_LINK
                 )
                 every = st.select_slider(
                     "Full layers", list(EVERY), 6, format_func=EVERY.__getitem__, key="kv_every", width=210, **_LINK
@@ -237,7 +237,7 @@ def _fits(first: Named, setting: Setting, unit: str, machine: Accelerator | None
     components.mount("grid", payload, key="kv_fits_table")
     page.prose(
         ":small[:gray[Memory as its maker prints it, in powers of ten; the source of each row is on the page Cost. "
-        "Not counted: activations, fragmentation, the copy of the last page of each sequence.]]"
+        "Not counted beyond the share kept free: activations, the runtime, fragmentation.]]"
     )
 
 

@@ -73,8 +73,6 @@ def test_the_curve_is_the_formula_and_small() -> None:
         assert x[-1] == 131_072
         expected = [sum(kv_cache_bytes(cfg, context=int(at), batch=2)) / 1e9 for at in x]
         np.testing.assert_allclose(y, expected)
-    rows = kv.chart_rows(models, setting)
-    assert rows[0] == [128, *(sum(kv_cache_bytes(cfg, context=128, batch=2)) for _, cfg in models)]
 
 
 def test_what_fits_is_the_most_that_fits() -> None:

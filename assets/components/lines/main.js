@@ -23,7 +23,8 @@ export default function ({ data, parentElement }) {
     const axes = lineAxes(chart, width);
     const limits = meta.limits.map(([y, label]) => ({ y, label }));
     const verticals = meta.current === null ? [] : [{ x: meta.current, label: "" }];
-    plot = drawPlot(canvas, width, width < 560 ? 320 : meta.height, { ...axes, xTitle: meta.x.title, yTitle: meta.y.title, lines, limits, verticals }, colours);
+    const drawn = lines.flatMap((line) => (line.joined ? [line] : Array.from(line.xs, (x, k) => ({ ...line, name: "", xs: [x], ys: [line.ys[k]] }))));
+    plot = drawPlot(canvas, width, width < 560 ? 320 : meta.height, { ...axes, xTitle: meta.x.title, yTitle: meta.y.title, lines: drawn, limits, verticals }, colours);
     const pen = canvas.getContext("2d");
     const at = state.at === null ? meta.current : places[state.at];
     if (state.at !== null) {

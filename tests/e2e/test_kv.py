@@ -1,0 +1,62 @@
+"""Heads and the KV cache in a browser: the wiring without a server, the chart that follows a slider, a phone."""
+
+from __future__ import annotations
+
+import json
+
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import PHONE, OpenPage, settle
+
+
+def wiring(page: Page) -> dict:
+    return json.loads(page.locator(".who").get_attribute("data-state") or "{}")
+
+
+def test_heads_are_wired_in_the_browser_and_what_cannot_be_is_said(open_page: OpenPage):
+    """Keys move the sliders; the address keeps them; a division that is impossible is explained in words."""
+    page = open_page("kv")
+    expect(page.locator(".who canvas")).to_be_visible()
+    assert wiring(page) == {"heads": 4, "shared": 2, "dim": 16, "query": None}
+    page.locator(".who canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".who-reading")).to_contain_text("Query head 2 reads KV head 1 = 2 // 2, with heads 2 to 3")
+    shared = page.locator(".who").get_by_label("KV heads K", exact=True)
+    shared.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".who-reading")).to_contain_text("4 query heads cannot share 3 KV heads. 4 = 3 × 1 + 1")
+    page.wait_for_function("() => location.search.includes('kv_k=3')")
+    page.goto(page.url)
+    settle(page)
+    assert wiring(page)["shared"] == 3
+    page.get_by_role("button", name="As in Built-in tiny model").click()
+    assert wiring(page)["shared"] == 2
+
+
+def test_the_chart_follows_a_slider_and_the_link_restores_it(open_page: OpenPage):
+    page = open_page("kv", kv_models="DeepSeek-V3", kv_context="8k")
+    chart = page.locator(".lines").first
+    expect(chart).to_have_attribute("data-at", "8192")
+    page.get_by_role("slider", name="Context S").focus()
+    page.keyboard.press("ArrowRight")
+    expect(chart).to_have_attribute("data-at", "16384")
+    settle(page)
+    assert "kv_context=16k" in page.url
+    expect(page.get_by_role("table").first).to_contain_text("1.07 GiB")
+    page.goto(page.url)
+    settle(page)
+    expect(page.locator(".lines").first).to_have_attribute("data-at", "16384")
+    expect(
+        page.get_by_role("button", name="Open Built-in tiny model").or_(page.get_by_text("The text that is read"))
+    ).to_be_visible()
+
+
+def test_a_phone_scrolls_inside_the_figures_only(open_page: OpenPage):
+    page = open_page("kv", size=PHONE, scheme="dark", kv_h=64, kv_k=8)
+    expect(page.locator(".lines canvas").first).to_be_visible()
+    wide = page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollWidth")
+    assert wide <= PHONE[0]
+    scroller = page.locator(".who-scroll")
+    assert scroller.evaluate("(node) => node.scrollWidth > node.clientWidth")
