@@ -126,7 +126,7 @@ def roofline(asked: Asked) -> None:
     page.section(
         "How long it takes at least",
         "A forward takes at least its FLOPs at the machine's peak, and at least its bytes at the bandwidth; the larger "
-        "of the two is the bound. A prefill does hundreds of FLOPs with each byte, a decode step a handful.",
+        "of the two is the bound. A prefill shares each weight among its tokens, a decode step among its sequences.",
     )
     names = tuple(row.name for row in ACCELERATORS)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):

@@ -9,8 +9,17 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import DESKTOP, PHONE, OpenPage, Server, settle, type_prompt
 
-PAGES = ("Overview", "Tokens and logits", "Attention", "Positions and RoPE", "Decode, step by step", "Model")
-PATHS = ("", "tokens", "attention", "positions", "decode", "model")
+PAGES = (
+    "Overview",
+    "Tokens and logits",
+    "Attention",
+    "Positions and RoPE",
+    "Heads and the KV cache",
+    "Cost",
+    "Decode, step by step",
+    "Model",
+)
+PATHS = ("", "tokens", "attention", "positions", "kv", "cost", "decode", "model")
 NASTY = "<s> <b>x</b> $x$ *y*\t_z_\n:red[no]"
 
 
