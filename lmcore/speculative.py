@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from lmcore.errors import InputError
 from lmcore.model import Transformer
 from lmcore.prefill import common_prefix
 from lmcore.sampling import Sampler, pick
+
+if TYPE_CHECKING:
+    from lmcore.tokenizer import Tokenizer
 
 Probs = Float64[np.ndarray, " V"]
 PROPOSE, ACCEPT, REPLACE = 1, 2, 3
@@ -133,6 +136,7 @@ class ModelDraft:
 
     def __init__(self, model: Transformer, sampler: Sampler, seed: int, *, depth: int | None = None) -> None:
         self.model, self.sampler, self.seed, self.depth = model, sampler, seed, depth
+        self.vocab_size = model.cfg.vocab_size
         self.cache = KVCache.empty(model.cfg, 64, dtype=model.dtype, device=model.device, growable=True)
         self.seen: list[int] = []
 
@@ -162,6 +166,31 @@ class ModelDraft:
 Draft = PromptLookup | ModelDraft
 
 
+def require_same_tokens(target: Tokenizer | None, draft: Tokenizer | None) -> None:
+    """InputError unless an id is the same token in both: p(x) / q(x) of two different pieces of text means nothing."""
+    if target is None or draft is None:
+        raise InputError(
+            "a model without a tokenizer" if target is None else "a draft model without a tokenizer",
+            expected="two models with the same one",
+            where="speculative decoding",
+        )
+    if target.vocab_size != draft.vocab_size:
+        raise InputError(
+            f"the draft’s tokenizer has {draft.vocab_size} tokens",
+            expected=f"the {target.vocab_size} of the model’s",
+            where="speculative decoding",
+            todo="Choose a draft model that shares the tokenizer.",
+        )
+    for token in range(target.vocab_size):
+        if target.name(token) != draft.name(token):
+            raise InputError(
+                f"token {token} is {draft.name(token)!r} in the draft’s tokenizer",
+                expected=f"{target.name(token)!r}, as in the model’s",
+                where="speculative decoding",
+                todo="Choose a draft model that shares the tokenizer.",
+            )
+
+
 class SpeculativeDecoder:
     """Rounds of draft and check on one text; `tokens` grows by one to `most` + 1 tokens a round."""
 
@@ -181,6 +210,13 @@ class SpeculativeDecoder:
             )
         if most < 1:
             raise InputError(f"{most} drafted tokens a round", expected="at least 1", where="speculative decoding")
+        if draft.vocab_size != model.cfg.vocab_size:
+            raise InputError(
+                f"the draft has a vocabulary of {draft.vocab_size}",
+                expected=f"the model’s own, of {model.cfg.vocab_size}",
+                where="speculative decoding",
+                todo="Choose a draft model that shares the tokenizer.",
+            )
         self.model, self.sampler, self.draft, self.seed, self.most = model, sampler, draft, seed, most
         self.tokens = [int(token) for token in tokens]
         self.prompt_length = len(self.tokens)

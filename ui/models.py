@@ -211,8 +211,8 @@ def _peek(choice: state.Choice) -> Opened | None:
 
 def _key(choice: state.Choice) -> Hashable:
     """All that the loaded model depends on: the source and its state on disk, the device, the dtype."""
-    on_disk = _on_disk(choice.source) if choice.label in (state.TYPED, state.UPLOAD) else None
-    return (choice.source, *_device_and_dtype(choice), on_disk)
+    state_on_disk = on_disk(choice.source) if choice.label in (state.TYPED, state.UPLOAD) else None
+    return (choice.source, *_device_and_dtype(choice), state_on_disk)
 
 
 def _device_and_dtype(choice: state.Choice) -> tuple[str, str]:
@@ -222,7 +222,7 @@ def _device_and_dtype(choice: state.Choice) -> tuple[str, str]:
     return device, default_dtype(device) if choice.dtype == state.AUTO else choice.dtype
 
 
-def _on_disk(source: str) -> Hashable:
+def on_disk(source: str) -> Hashable:
     """Names, sizes and times of the file, or of the folder's files: a changed checkpoint is another model."""
     try:
         path = Path(source).expanduser()

@@ -12,9 +12,11 @@ from figures.speculative import HEADER, draft_rows, speculative_payload
 from figures.table import csv_text
 from figures.twins import Tile, tile, tiles_payload
 from lmcore.sampling import Sampler
-from ui import components, guard, models, page, runs, speculating, vocabulary
-from ui.speculating import LAYERS, LOOKUP, Outcome, Setting
+from ui import components, guard, models, page, runs, speculating, state, vocabulary
+from ui.markdown import plain
+from ui.speculating import LAYERS, LOOKUP, MODEL, Outcome, Setting
 
+OTHER = "Another, by its path"
 _LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 
 
@@ -29,6 +31,9 @@ def section(opened: models.Opened, prompt: runs.Prompt, sampler: Sampler, seed: 
     setting = _controls(opened, prompt, sampler, seed)
     if setting is None:
         st.markdown("The prompt leaves no room for drafts before the trained limit of the model.")
+        return
+    if setting.kind == MODEL and not setting.source:
+        st.markdown(no_partner(opened))
         return
     found = speculating.known(opened, prompt.ids, setting)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
@@ -66,7 +71,7 @@ def _ask() -> None:
 
 def _controls(opened: models.Opened, prompt: runs.Prompt, sampler: Sampler, seed: int) -> Setting | None:
     layers = opened.config.n_layers
-    kinds = (LOOKUP, LAYERS) if layers > 1 else (LOOKUP,)
+    kinds = (LOOKUP, LAYERS, MODEL) if layers > 1 else (LOOKUP, MODEL)
     kind = st.segmented_control("Drafts by", kinds, default=LOOKUP, key="decode_draft", required=True, **_LINK)
     with st.container(horizontal=True, gap="medium"):
         most = st.slider("Drafts a pass", 1, 8, 4, key="decode_drafts", width=240, **_LINK)
@@ -76,10 +81,49 @@ def _controls(opened: models.Opened, prompt: runs.Prompt, sampler: Sampler, seed
             depth = st.slider("Layers of the draft", 1, layers - 1, layers // 2, key="decode_depth", width=240, **_LINK)
         elif kind == LAYERS:
             depth = 1
+    source = _source(opened) if kind == MODEL else ""
     room = speculating.room(opened, prompt.ids, most)
     if room < 1:
         return None
-    return Setting(kind=str(kind), depth=depth, most=most, tokens=min(tokens, room), sampler=sampler, seed=seed)
+    return Setting(
+        kind=str(kind),
+        depth=depth,
+        most=most,
+        tokens=min(tokens, room),
+        sampler=sampler,
+        seed=seed,
+        source=source,
+        on_disk=speculating.on_disk(source) if source else None,
+    )
+
+
+def _source(opened: models.Opened) -> str:
+    """The draft model asked for: one that is known to share the tokenizer, or a path; "" before one is typed."""
+    partners = speculating.partners(opened)
+    with st.container(horizontal=True, gap="medium"):
+        label = OTHER
+        if partners:
+            label = st.selectbox("Draft model", [*partners, OTHER], key="decode_draft_model", width=300, **_LINK)
+        if label in partners:
+            return partners[label]
+        typed = st.text_input(
+            "Folder or GGUF file of the draft model",
+            key="decode_draft_path",
+            max_chars=state.MAX_PATH_CHARS,
+            width=420,
+            **_LINK,
+        )
+    return (typed or "").strip()
+
+
+def no_partner(opened: models.Opened) -> str:
+    """What to say while no draft model is named, in Markdown."""
+    name = plain(opened.name)
+    said = f"No smaller model that comes with Glassbox is known to share the tokenizer of {name}."
+    if speculating.partners(opened):
+        said = "Type the path of a smaller model with the same tokenizer."
+    pairs = " ".join(f"What works without a path: {pair}." for pair in speculating.pairs())
+    return f"{said} {pairs} A folder or a GGUF file works where the vocabularies are equal token by token."
 
 
 def _figures(opened: models.Opened, found: Outcome, setting: Setting) -> None:
@@ -96,7 +140,7 @@ def _figures(opened: models.Opened, found: Outcome, setting: Setting) -> None:
     components.twins(tiles_payload(tiles(found, setting)), key="decode_speculative_tiles")
     st.space("small")
     components.mount("facts", facts_payload(facts(found)), key="decode_speculative_facts")
-    page.notice(points(found, setting))
+    page.notice(points(opened, found, setting))
 
 
 def tiles(found: Outcome, setting: Setting) -> list[Tile]:
@@ -141,7 +185,7 @@ def facts(found: Outcome) -> list[Fact]:
     ]
 
 
-def points(found: Outcome, setting: Setting) -> list[str]:
+def points(opened: models.Opened, found: Outcome, setting: Setting) -> list[str]:
     """What to notice, computed from this run."""
     ratio = found.plain_s / found.time_s
     said = (
@@ -156,6 +200,12 @@ def points(found: Outcome, setting: Setting) -> list[str]:
             f"In {group(found_none)} of {group(len(found.rounds))} passes the end of the text occurs nowhere before, "
             "and nothing could be copied."
         )
+    elif setting.kind == MODEL:
+        share = f"{sig(100 * found.draft_parameters / opened.report.parameter_count, 3)} %"
+        more = (
+            f"The draft model has {group(found.draft_parameters)} parameters, {share} of the model’s, and a cache of "
+            "its own: what is rejected is cut off both."
+        )
     else:
         more = (
             f"The draft runs layers 0 to {setting.depth - 1} and the head on what they give: the logit lens of layer "
@@ -167,7 +217,8 @@ def points(found: Outcome, setting: Setting) -> list[str]:
 def snippet(opened: models.Opened, prompt: runs.Prompt, setting: Setting) -> str:
     given = ", ".join(f"{name}={value!r}" for name, value in vars(setting.sampler).items())
     by_layers = f"ModelDraft(model, sampler, {setting.seed}, depth={setting.depth})"
-    draft = "PromptLookup(model.cfg.vocab_size)" if setting.kind == LOOKUP else by_layers
+    by_model = f"ModelDraft(load_pretrained({setting.source!r}, dtype={opened.dtype!r}).model, sampler, {setting.seed})"
+    draft = {LOOKUP: "PromptLookup(model.cfg.vocab_size)", LAYERS: by_layers, MODEL: by_model}[setting.kind]
     return f"""
 from lmcore.checkpoint import load_pretrained
 from lmcore.sampling import Sampler

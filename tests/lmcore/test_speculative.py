@@ -6,22 +6,28 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
 
 from lmcore.decode import Decoder
 from lmcore.errors import InputError
 from lmcore.model import Transformer
 from lmcore.sampling import Sampler
 from lmcore.speculative import (
+    ACCEPT,
     ModelDraft,
     PromptLookup,
     Proposal,
     SpeculativeDecoder,
     check,
     expected_tokens,
+    require_same_tokens,
     residual,
     settle,
 )
-from tests.lmcore.tiny import hf_llama, ours, tiny_tokens
+from lmcore.tokenizer import Tokenizer
+from tests.lmcore.tiny import hf_llama, ours, refill, tiny_tokens
 
 V = 3
 RNG = np.random.default_rng(0)
@@ -160,3 +166,103 @@ def test_expected_tokens_are_those_of_independent_drafts() -> None:
     for a, n in ((0.7, 3), (0.2, 5), (1.0, 4), (0.0, 2), (0.5, 0)):
         mean = sum(a**kept * (1 - a if kept < n else 1) * (kept + 1) for kept in range(n + 1))
         assert expected_tokens(a, n) == pytest.approx(mean)
+
+
+def outcomes(target: Transformer, drafter: Transformer, sampler: Sampler, most: int, monkeypatch: pytest.MonkeyPatch):
+    """Every round there can be from the same text, with its probability: each draw of the draft, each acceptance and
+    rejection, each draw of the target, on the real models and their caches."""
+    trail: list[list[int]] = []
+    weights: list[float] = []
+    at = [0]
+
+    def branch(options: int) -> int:
+        if at[0] == len(trail):
+            trail.append([0, options])
+        taken = trail[at[0]][0]
+        at[0] += 1
+        return taken
+
+    def pick(probs: np.ndarray, point: float) -> int:
+        there = np.flatnonzero(probs)
+        token = int(there[branch(len(there))])
+        weights.append(float(probs[token]))
+        return token
+
+    def uniform(seed: int, position: int, purpose: int) -> float:
+        return [0.0, 1.0][branch(2)] if purpose == ACCEPT else 0.5
+
+    monkeypatch.setattr("lmcore.speculative.pick", pick)
+    monkeypatch.setattr("lmcore.speculative.uniform", uniform)
+    while True:
+        at[0] = 0
+        weights.clear()
+        decoder = SpeculativeDecoder(target, [0, 1, 2], sampler, ModelDraft(drafter, sampler, 0), most=most)
+        done = decoder.round()
+        chance = float(np.prod(weights))
+        for seen in done.drafts:
+            stays = min(1.0, seen.p / seen.q)
+            chance *= stays if seen.uniform == 0 else 1 - stays
+        # The uniform numbers of drafts that nobody looked at have two branches that come to the same.
+        yield done.tokens, chance / 2 ** (len(done.proposed) - len(done.drafts))
+        while trail and trail[-1][0] + 1 == trail[-1][1]:
+            trail.pop()
+        if not trail:
+            return
+        trail[-1][0] += 1
+
+
+def small(seed: int, **sizes: int) -> Transformer:
+    model = ours(hf_llama("gqa", vocab_size=V, **sizes))
+    refill(model, seed)
+    return model
+
+
+@pytest.mark.parametrize("sampler", [Sampler(temperature=3.0), Sampler(temperature=4.0, top_k=2)])
+def test_two_tokens_with_a_smaller_model_follow_the_target_exactly(
+    sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """p(a) p(b | a), counted out over every round that two real models with caches can have."""
+    target = small(1)
+    drafter = small(2, hidden_size=16, num_hidden_layers=1, intermediate_size=24)
+
+    def law(model: Transformer, *tokens: int) -> np.ndarray:
+        logits = model(torch.tensor([[0, 1, 2, *tokens]])).logits[0, -1].numpy()
+        return sampler.distribution(logits).probs
+
+    after = np.stack([law(target, a) for a in range(V)])
+    wanted = law(target)[:, None] * after
+    unlike = law(drafter)[:, None] * np.stack([law(drafter, a) for a in range(V)])
+    assert np.abs(wanted - unlike).max() > 0.05  # control: the draft's own law is another
+    joint, total, kept = np.zeros((V, V)), 0.0, set()
+    for tokens, chance in outcomes(target, drafter, sampler, 2, monkeypatch):
+        total += chance
+        kept.add(len(tokens))
+        if len(tokens) == 1:
+            joint[tokens[0]] += chance * after[tokens[0]]
+        else:
+            joint[tokens[0], tokens[1]] += chance
+    assert kept == {1, 2, 3}
+    assert total == pytest.approx(1, abs=1e-9)
+    np.testing.assert_allclose(joint, wanted, atol=1e-5)
+
+
+def test_a_draft_of_another_vocabulary_is_refused(model: Transformer) -> None:
+    other = ours(hf_llama("gqa", vocab_size=95))
+    with pytest.raises(InputError, match=r"vocabulary of 95.*of 96"):
+        SpeculativeDecoder(model, [1], Sampler(), ModelDraft(other, Sampler(), 0))
+    with pytest.raises(InputError, match="vocabulary of 7"):
+        SpeculativeDecoder(model, [1], Sampler(), PromptLookup(7))
+
+
+def test_tokenizers_must_name_every_token_alike() -> None:
+    def tokenizer(*words: str) -> Tokenizer:
+        return Tokenizer(Backend(WordLevel({word: at for at, word in enumerate(words)}, unk_token=words[0])))
+
+    given = tokenizer("a", "b", "c")
+    require_same_tokens(given, tokenizer("a", "b", "c"))
+    with pytest.raises(InputError, match="has 2 tokens"):
+        require_same_tokens(given, tokenizer("a", "b"))
+    with pytest.raises(InputError, match="token 1 is 'c'"):
+        require_same_tokens(given, tokenizer("a", "c", "b"))
+    with pytest.raises(InputError, match="without a tokenizer"):
+        require_same_tokens(given, None)
