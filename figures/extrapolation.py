@@ -117,12 +117,9 @@ def by_merit(rows: Sequence[Merit]) -> list[Merit]:
     return sorted(rows, key=lambda row: (not np.isfinite(row.beyond), row.beyond))
 
 
-def merit_table(rows: Sequence[Merit], *, trained: int, length: int) -> str:
-    """The rows as a table in Markdown; the names are ours."""
-    head = (
-        f"| | loss at {group(trained // 2)} to {group(trained - 1)} | at {group(trained)} to {group(length - 1)} "
-        f"| the same in pieces of {group(trained)} | difference |\n|---|--:|--:|--:|--:|"
-    )
+def merit_table(rows: Sequence[Merit]) -> str:
+    """The rows as a table in Markdown, narrow enough for a phone; the names are ours."""
+    head = "| | within | beyond | in pieces | rise |\n|---|--:|--:|--:|--:|"
     return "\n".join([head, *(_row(row) for row in by_merit(rows))])
 
 
@@ -130,9 +127,7 @@ def _row(row: Merit) -> str:
     start = f"| {row.name} | {fixed(row.within, 2)} |"
     if not np.isfinite(row.beyond):
         return f"{start} stops | {fixed(row.pieces, 2)} | |"
-    return (
-        f"{start} {fixed(row.beyond, 2)} | {fixed(row.pieces, 2)} | {_signed(row.rise)} ± {fixed(row.rise_error, 2)} |"
-    )
+    return f"{start} {fixed(row.beyond, 2)} | {fixed(row.pieces, 2)} | {_signed(row.rise)} |"
 
 
 def encodings_said(rows: Sequence[Merit], *, times: int) -> list[str]:
@@ -201,7 +196,8 @@ def blame_said(
 
 
 def _signed(x: float) -> str:
-    return ("+" if x > 0 else "") + fixed(x, 2)
+    text = fixed(x, 2)
+    return f"+{text}" if x > 0 and float(text) else text
 
 
 def attention_said(entropy: Sequence[Curve], first: Sequence[Curve], *, trained: int) -> list[str]:

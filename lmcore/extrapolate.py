@@ -219,7 +219,7 @@ def standard_error(values: Float64[np.ndarray, "W ..."]) -> Float64[np.ndarray, 
     """Of the mean over the first axis; NaN of one value."""
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
-    return values.std(0, ddof=1) / math.sqrt(len(values))
+    return np.asarray(values.std(0, ddof=1) / math.sqrt(len(values)))
 
 
 def beyond(losses: Losses, trained: int) -> Float64[np.ndarray, " W"]:

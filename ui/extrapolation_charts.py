@@ -117,12 +117,12 @@ def encodings() -> None:
     _loss_chart(curves, label="Loss by position, each position encoding", key="positions_encodings")
     rows = [merit(one.name, losses, pieces[one.model]) for one, losses in measured]
     page.notice(encodings_said(rows, times=TIMES))
-    page.prose(merit_table(rows, trained=TRAINED, length=LENGTH))
+    page.prose(merit_table(rows))
     page.formula(r"\ell_t = -\ln p(x_t \mid x_0, \dots, x_{t-1})")
     page.prose(
-        "Passages differ in how hard they are, so a length is measured against the same tokens *in pieces of "
-        f"{TRAINED}*: the text is cut so that each token has between {TRAINED // 2} and {TRAINED - 1} tokens before "
-        "it. The difference is taken window by window; ± is its standard error."
+        f"In the table: the mean loss of positions {TRAINED // 2} to {TRAINED - 1}, of those from {group(TRAINED)} on, "
+        f"and of the same tokens *in pieces of {TRAINED}*, cut so that each has {TRAINED // 2} to {TRAINED - 1} tokens "
+        "before it. Passages differ in how hard they are, so the rise is beyond less in pieces."
     )
     _tools("lmcore.extrapolate.token_losses", _snippet(), curves, "loss-by-position", "positions_encodings")
 
@@ -140,7 +140,7 @@ def scalings(factor: int) -> None:
     _loss_chart(curves, label="Loss by position, RoPE under each scaling", key="positions_scalings_loss")
     rows = [merit(one.name, losses, pieces[one.model]) for one, losses in measured]
     page.notice(scalings_said(rows, plain=wanted[0].name, factor=factor, length=LENGTH))
-    page.prose(merit_table(rows, trained=TRAINED, length=LENGTH))
+    page.prose(merit_table(rows))
     page.prose(
         f"Dynamic NTK and LongRoPE follow the length: each stretch of {TRAINED} positions is measured in a text that "
         "ends with it; dynamic NTK takes s = length / trained length, whatever the slider says. LongRoPE’s published "

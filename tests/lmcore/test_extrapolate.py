@@ -156,6 +156,7 @@ def test_blocks_are_means_with_their_standard_error() -> None:
     assert found.error[1] == pytest.approx(each.std(ddof=1) / 3**0.5)
     assert np.isnan(blocks(losses[:1], 4).error).all()
     assert np.isnan(standard_error(np.ones(1)))
+    assert float(standard_error(np.array([1.0, 3.0]))) == pytest.approx(1)
 
 
 def test_within_and_beyond_do_not_mix() -> None:
