@@ -12,6 +12,7 @@ from figures.kv import (
     UNITS,
     WEIGHTS,
     Setting,
+    Sizes,
     context_payload,
     context_text,
     derivation_table,
@@ -71,27 +72,35 @@ def section() -> None:
         _not_known(error)
     if changed is None:
         return
-    found = [changed, *found[1:]]
     machine = _machine()
-    components.mount(
-        "lines",
-        context_payload(
-            [(name, cfg) for name, cfg in found],
-            setting,
-            unit=unit,
-            limit=None
-            if machine is None
-            else (machine.memory_bytes, f"{machine.name}: {size_text(machine.memory_bytes, unit)}"),
-        ),
-        key="kv_context_chart",
-    )
-    rows = model_rows([(name, cfg, sizes(cfg, setting)) for name, cfg in found], setting, unit)
+    sized = _sized([changed, *found[1:]], setting)
+    if not sized:
+        return
+    drawn = [(one.name, one.config) for one, _ in sized]
+    limit = None
+    if machine is not None:
+        limit = (machine.memory_bytes, f"{machine.name}: {size_text(machine.memory_bytes, unit)}")
+    components.mount("lines", context_payload(drawn, setting, unit=unit, limit=limit), key="kv_context_chart")
+    rows = model_rows([(one.name, one.config, size) for one, size in sized], setting, unit)
     columns = model_columns(setting)
     marks = "  " + "c" * (len(columns) - 2)
     payload = grid_payload(columns, rows, label="KV bytes of each model", words=2, marks=marks)
     components.mount("grid", payload, key="kv_models_table")
-    _derived(found[0], setting)
-    _fits(found[0], setting, unit, machine)
+    first = sized[0][0]
+    _derived(first, setting)
+    _fits(first, setting, unit, machine)
+
+
+def _sized(found: list[Named], setting: Setting) -> list[tuple[Named, Sizes]]:
+    """The models that this setting suits, with their bytes; of the others it is said why not."""
+    sized = []
+    for one in found:
+        try:
+            sized.append((one, sizes(one.config, setting)))
+        except LmcoreError as error:
+            found_of_it = f"{one.name}: {error.found}"
+            guard.show(InputError(found_of_it, expected=error.expected, where=error.where, todo=error.todo))
+    return sized
 
 
 def _models() -> tuple[list[Named], list[LmcoreError]]:

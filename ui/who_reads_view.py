@@ -37,7 +37,7 @@ def section() -> None:
     )
     components.mount("who", payload, key="kv_who")
     page.formula(
-        r"\text{head } h \text{ reads } \lfloor h / G \rfloor, \quad G = H / K, \qquad 2\, K D_h\, b \text{ bytes}"
+        r"\text{head } h \text{ reads } \lfloor h / G \rfloor, \quad G = H / K", r"\text{bytes} = 2\, K D_h\, b"
     )
     if latent:
         page.prose(

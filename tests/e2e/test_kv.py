@@ -44,7 +44,7 @@ def test_the_chart_follows_a_slider_and_the_link_restores_it(open_page: OpenPage
     expect(chart).to_have_attribute("data-at", "16384")
     settle(page)
     assert "kv_context=16k" in page.url
-    expect(page.get_by_role("table").first).to_contain_text("1.07 GiB")
+    expect(page.locator(".grid").first).to_contain_text("1.07 GiB")
     page.goto(page.url)
     settle(page)
     expect(page.locator(".lines").first).to_have_attribute("data-at", "16384")
