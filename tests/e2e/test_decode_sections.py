@@ -76,7 +76,7 @@ def test_another_token_leaves_a_branch_to_return_to(loaded: Loaded, open_page: O
     chosen = choose(page, 2)
     wait_for_steps(page, 4)
     assert tokens(page) == [*before[:3], chosen]
-    expect(page.locator(".version")).to_have_count(2)
+    expect(page.locator(".st-key-decode_branches .version")).to_have_count(2)
     press(page, "Return to it")
     wait_for_steps(page, 4)
     assert tokens(page) == before

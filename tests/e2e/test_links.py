@@ -55,7 +55,7 @@ def test_a_link_opens_the_same_view_on_another_server(fresh_server: Server, open
         expect(again.get_by_label(name).first).to_have_value("4")
     expect(again.locator(".panel-head b")).to_have_text("Layer 2, head 1")
     expect(again.locator("canvas.tree")).to_have_attribute("aria-label", re.compile("^tree of 3 branches"))
-    expect(again.locator(".versions")).to_contain_text("thy!")
+    expect(again.locator(".st-key-decode_branches .versions")).to_contain_text("thy!")
     assert tokens(again) == list(FORCED)
     slider(again).fill("4")
 
