@@ -48,9 +48,16 @@ def test_the_chart_follows_a_slider_and_the_link_restores_it(open_page: OpenPage
     page.goto(page.url)
     settle(page)
     expect(page.locator(".lines").first).to_have_attribute("data-at", "16384")
-    expect(
-        page.get_by_role("button", name="Open Built-in tiny model").or_(page.get_by_text("The text that is read"))
-    ).to_be_visible()
+    opening = page.get_by_role("button", name="Open Built-in tiny model")
+    running = page.get_by_role("button", name="Run 25 forwards")
+    expect(opening.or_(running)).to_be_visible()
+    if opening.is_visible():
+        opening.click()
+    running.click()
+    expect(page.locator(".tiles")).to_contain_text("Steps at which both agree", timeout=60_000)
+    settle(page)
+    expect(running).to_have_count(0)
+    assert page.locator(".tile").evaluate_all("(tiles) => tiles.map((tile) => tile.dataset.state)") == ["equal"] * 3
 
 
 def test_a_phone_scrolls_inside_the_figures_only(open_page: OpenPage):
