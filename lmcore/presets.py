@@ -108,6 +108,13 @@ class Described(NamedTuple):
     raw: dict[str, Any]
 
 
+def described(source: str) -> Described | None:
+    """What "config:<preset>" or "json:<text of a config.json>" describes; None for any other source."""
+    kind, _, rest = source.partition(":")
+    readers = {"config": shipped, "json": pasted}
+    return readers[kind](rest) if kind in readers else None
+
+
 def shipped(name: str) -> Described:
     """The preset's model."""
     found = preset(name)

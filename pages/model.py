@@ -120,7 +120,7 @@ def proof(opened: models.Opened) -> None:
     with page.tools():
         page.source(
             "lmcore.proof.compare_with_transformers",
-            f"loaded = load_pretrained({opened.report.source!r})\n"
+            f"loaded = load_pretrained({opened.choice.source!r})\n"
             "with weights_folder(loaded.model, loaded.report) as folder:\n"
             f"    proof = compare_with_transformers(loaded.model, folder, {list(ids)[:8]})\n"
             "proof.logits, proof.first_bad",

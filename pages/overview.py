@@ -75,7 +75,7 @@ def path(opened: models.Opened, run: runs.Run | None) -> None:
     with page.tools():
         page.source(
             "lmcore.model.Transformer.forward",
-            f"model, tokenizer, report = load_pretrained({opened.report.source!r})\n"
+            f"model, tokenizer, report = load_pretrained({opened.choice.source!r})\n"
             "tokens = torch.tensor([tokenizer.encode(prompt)])\n"
             'trace = model(tokens, capture=Capture.of("resid_post")).trace\n'
             "[layer.resid_post[0].norm(dim=-1) for layer in trace.layers.values()]",

@@ -42,7 +42,7 @@ def strip(opened: models.Opened, run: runs.Run) -> None:
     with page.tools():
         page.source(
             "lmcore.tokenizer.Tokenizer.pieces",
-            f"model, tokenizer, report = load_pretrained({opened.report.source!r})\n"
+            f"model, tokenizer, report = load_pretrained({opened.choice.source!r})\n"
             "ids = tokenizer.encode(prompt)\n"
             "list(zip(ids, tokenizer.pieces(ids)))",
             key="tokens_strip_source",

@@ -26,6 +26,7 @@ from lmcore.costs import weight_bytes
 from lmcore.device import DTYPES, available_bytes, pick_device, pick_dtype
 from lmcore.errors import CapacityError, CheckpointError
 from lmcore.model import Transformer
+from lmcore.presets import Described, described
 from lmcore.tokenizer import Tokenizer
 
 
@@ -79,7 +80,8 @@ def load_pretrained(
     progress: Progress | None = None,
 ) -> Loaded:
     """The model at a source: "builtin", "teaching:<name>", "package:<name>", a folder, a .gguf file, .safetensors
-    beside a config, or one of a hub ("owner/name", "owner/name@revision", "hub:owner/name/file.gguf").
+    beside a config, or one of a hub ("owner/name", "owner/name@revision", "hub:owner/name/file.gguf"). Of a config
+    alone, "config:<preset>" or "json:<text>", it is a model with random weights and no tokenizer.
 
     `progress(done, total, text)` is called often; what it raises cancels the load and passes through. Raises
     CheckpointError, ConfigError, CapacityError or InputError, each saying what was found and what to do.
@@ -87,6 +89,9 @@ def load_pretrained(
     started = time.perf_counter()
     device = pick_device(device)
     target = _Target(device, getattr(torch, pick_dtype(dtype, device)), progress or (lambda done, total, text: None))
+    if isinstance(source, str) and (config := described(source)) is not None:
+        target.check(config.config)
+        return _random(config, source, target)
     place, fetched = _on_this_machine(resolve(source), target)
     if place.kind == BUILTIN:
         content = _builtin(target)
@@ -116,6 +121,13 @@ def load_pretrained(
         seconds=time.perf_counter() - started,
     )
     return Loaded(model, content.tokenizer, report)
+
+
+def _random(config: Described, source: str, target: _Target) -> Loaded:
+    from lmcore.checkpoint.fresh import random_model  # only here: it builds on this module
+
+    dtype = _name(target.dtype)
+    return random_model(config, source=source, dtype=dtype, device=target.device, progress=target.progress)
 
 
 def _on_this_machine(place: Place, target: _Target) -> Fetched:

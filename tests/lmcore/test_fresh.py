@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from lmcore import presets
 from lmcore.cache import KVCache
 from lmcore.checkpoint import fresh, load_pretrained
 from lmcore.costs import forward_flops
-from lmcore.errors import Cancelled
+from lmcore.errors import Cancelled, CapacityError, ConfigError
 from lmcore.measure import FlopCount
 from lmcore.model import Transformer
 from lmcore.presets import Described
@@ -111,3 +113,20 @@ def test_a_config_without_weights_reports_what_it_is():
     assert report.parameter_count == 671_026_404_352
     assert report.tensor_count == 0
     assert "no weights" in report.assumptions[-1]
+
+
+def test_a_config_is_a_source_like_any_other():
+    """What the pages' snippets name can be opened as they say; the same weights as the app's."""
+    raw = json.dumps(small("llama-3.1-8b").raw)
+    loaded = load_pretrained(f"json:{raw}", dtype="float32", device="cpu")
+    again = fresh.random_model(presets.pasted(raw), source="", dtype="float32", device="cpu")
+    assert loaded.tokenizer is None
+    assert loaded.report.source == f"json:{raw}"
+    assert torch.equal(loaded.model.unembedding, again.model.unembedding)
+    with pytest.raises(InputError, match="no-such-model"):
+        load_pretrained("config:no-such-model")
+
+
+def test_a_config_over_the_memory_is_refused_before_a_weight_is_drawn():
+    with pytest.raises(CapacityError, match="bytes"):
+        load_pretrained("config:deepseek-v3", dtype="float32", device="cpu")
