@@ -32,14 +32,14 @@ def flops_chart(
     lines = [Line(CALCULATED, x, np.array(calculated, float) / scale)]
     if counted is not None:
         lines.append(Line(COUNTED, x, np.array(counted, float) / scale, points=True))
-    y = Axis(f"{unit} of a chunk")
+    y = Axis(f"{unit} of a chunk, at its first position")
     return line_chart(lines, x=_positions(parts), y=y, theme=theme, unit=unit, height=HEIGHT)
 
 
 def times_chart(parts: Sequence[tuple[int, int]], times_s: Sequence[float], *, theme: Theme) -> go.Figure:
     """The measured time of every chunk, in ms."""
     line = Line("chunk", _firsts(parts), np.array(times_s) * 1e3, points=True)
-    y = Axis("ms of a chunk, measured")
+    y = Axis("ms of a chunk, measured, at its first position")
     return line_chart([line], x=_positions(parts), y=y, theme=theme, unit="ms", height=HEIGHT)
 
 
@@ -47,7 +47,7 @@ def score_chart(sizes: Sequence[int], peaks: Sequence[int], *, current: int, the
     """Bytes of the largest scores of a layer over the size of the chunks, by formula."""
     scale, unit = _unit(max(peaks), _BYTES, "B")
     line = Line(CALCULATED, np.array(sizes), np.array(peaks, float) / scale)
-    y = Axis(f"{unit} of scores at the peak, calculated")
+    y = Axis(f"{unit} of scores at the peak by tokens in a chunk")
     return line_chart([line], x=_sizes(sizes), y=y, theme=theme, unit=unit, current=current, height=HEIGHT)
 
 
@@ -55,7 +55,7 @@ def total_chart(sizes: Sequence[int], times_s: Sequence[float], whole_s: float, 
     """The measured time of the whole prefill over the size of the chunks, in ms; `whole_s` is that of one forward."""
     line = Line("chunks", np.array(sizes), np.array(times_s) * 1e3, points=True)
     limits = ((whole_s * 1e3, WHOLE),)
-    y = Axis("ms of the prefill, measured")
+    y = Axis("ms of the prefill by tokens in a chunk, measured")
     return line_chart([line], x=_sizes(sizes), y=y, theme=theme, unit="ms", limits=limits, height=HEIGHT)
 
 
@@ -84,9 +84,9 @@ def _firsts(parts: Sequence[tuple[int, int]]) -> np.ndarray:
 
 def _positions(parts: Sequence[tuple[int, int]]) -> Axis:
     ticks = sorted({parts[0][0], parts[len(parts) // 2][0], parts[-1][0]})
-    return Axis("first position of the chunk", ticks=ticks, tick_text=[group(tick) for tick in ticks])
+    return Axis("position", ticks=ticks, tick_text=[group(tick) for tick in ticks])
 
 
 def _sizes(sizes: Sequence[int]) -> Axis:
     ticks = sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
-    return Axis("tokens in a chunk, log scale", log=True, ticks=ticks, tick_text=[group(tick) for tick in ticks])
+    return Axis("size", log=True, ticks=ticks, tick_text=[group(tick) for tick in ticks])

@@ -45,14 +45,15 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     if found is not None:
         page.notice(points(opened, parts, found))
     page.formula(
-        r"F(T, S) = 2 N T + 4 L H D_h\, T S, \qquad \text{scores} = b\, H\, T_\text{chunk}\, S",
-        r"\textstyle\sum_\text{chunks} T_\text{chunk} S \;\approx\; \tfrac12 T^2 \;\text{ for small chunks, } T^2 "
-        r"\text{ at once}",
+        r"F(T, S) = 2 N T + 4 L H D_h\, T S",
+        r"\text{scores} = b\, H\, T\, S",
+        r"\textstyle\sum_\text{chunks} T S \;\approx\; \tfrac12 P^2",
     )
     page.prose(
-        "$T$ new positions over $S$ (cached and new), $N$ weights in matrices, $L$ layers, $H$ heads of $D_h$ dims, "
-        "$b$ bytes a number. One forward computes the masked half of the scores as well. The bytes are those of scores "
-        "written out; the fused kernel, which the times are of, never holds them."
+        "$T$ new positions in a chunk over $S$ (cached and new), $P$ in the prompt, $N$ weights in matrices, $L$ "
+        "layers, $H$ heads of $D_h$ dims, $b$ bytes a number. The sum is that of small chunks; one forward computes "
+        "the masked half as well, $P^2$. The bytes are those of scores written out; the fused kernel, which the times "
+        "are of, never holds them."
     )
     with page.tools():
         page.source("lmcore.prefill.chunks", snippet(opened, prompt, size), key="decode_prefill_source")
