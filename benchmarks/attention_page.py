@@ -14,6 +14,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from itertools import cycle
 from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
@@ -25,7 +27,9 @@ TOKENS = 64
 PINS = 12
 PAINTED = """(node, event) => new Promise(done => {
     const start = performance.now();
-    event === "click" ? node.click() : node.dispatchEvent(new KeyboardEvent("keydown", {key: event}));
+    if (event === "click") node.click();
+    else if (event.startsWith("pointer")) node.dispatchEvent(new PointerEvent(event));
+    else node.dispatchEvent(new KeyboardEvent("keydown", {key: event}));
     requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
 })"""
 
@@ -45,12 +49,24 @@ class Stopwatch:
         found = self._devtools.send("SystemInfo.getProcessInfo")["processInfo"]
         return 1000 * sum(process["cpuTime"] for process in found if process["type"] == "renderer")
 
-    def repaints(self, what: str, events: list[tuple[Locator, str]], rounds: int, reach: float) -> None:
-        """From each event to the second frame after it: the median by the clock, the mean of the processor time."""
-        before = self._worked()
-        walls = [float(node.evaluate(PAINTED, event)) for node, event in events * rounds]
-        worked = (self._worked() - before) / len(walls)
-        line(what, statistics.median(walls), "ms median", reach, f"{worked:.0f} ms of processor time")
+    def repaints(
+        self,
+        what: str,
+        events: list[tuple[Locator, str]],
+        rounds: int,
+        reach: float,
+        before: Callable[[], object] = int,
+    ) -> None:
+        """From each event to the second frame after it: the median by the clock, the mean of the processor time.
+        `before` each, something happens that is not timed."""
+        walls, worked = [], 0.0
+        for node, event in events * rounds:
+            before()
+            so_far = self._worked()
+            walls.append(float(node.evaluate(PAINTED, event)))
+            worked += self._worked() - so_far
+        more = f"{worked / len(walls):.0f} ms of processor time"
+        line(what, statistics.median(walls), "ms median", reach, more)
 
 
 def opened(page: Page, url: str, **query: object) -> None:
@@ -92,7 +108,14 @@ def measure(browser: Browser, page: Page, url: str, model: str, rounds: int) -> 
     opened(page, url, **query, figure="lines", of="pinned", pins=",".join(heads), faint=0)
     lines = page.locator("canvas.lines")
     print(f"{lines.get_attribute('data-drawn')} of {lines.get_attribute('data-of')} lines of {len(heads)} heads.")
-    watch.repaints("lines of 12 heads, all tokens", [(grid, "ArrowDown"), (grid, "ArrowUp")], rounds, 150)
+    places = cycle(lines.evaluate("lines => [3, 9].map(at => lines.placeOf('query', at))"))
+    watch.repaints(
+        "lines of 12 heads, all tokens after one",
+        [(lines, "pointerleave")],
+        2 * rounds,
+        150,
+        before=lambda: lines.hover(position=next(places)),
+    )
 
 
 def main() -> None:

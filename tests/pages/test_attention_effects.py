@@ -132,7 +132,7 @@ def test_every_kind_of_model_has_its_sections(case: str, tmp_path: Path) -> None
     assert totals["difference"] == "0" or "× 10⁻" in totals["difference"] or float(totals["difference"]) < 1e-3
 
 
-@pytest.mark.parametrize("text", ["15", "word " * 700])
+@pytest.mark.parametrize("text", ["15", "word " * 60])
 def test_one_token_and_many(text: str, bare_folder: str) -> None:
     link = {"model": state.TYPED, "path": bare_folder} if text == "15" else {}
     meta, (weights, _) = contribution(attention(prompt=text, **link))

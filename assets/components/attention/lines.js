@@ -1,7 +1,7 @@
 // Lines between tokens: a query on the left reads a key on the right. Weights of one head, of the heads that share a KV head, or of
 // those that were pinned; no more lines than MAX_LINES, the largest, and how many and how large is said.
 
-const MAX_LINES = 8000;
+const MAX_LINES = 5000;
 const MAX_PINS = 12;
 const LINE_HEADS = 12;
 const FAINTEST = [0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
