@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 
 from figures.cost import ACTIVE, WEIGHTS, Setting, costs_payload, noticed, storage_of_cache, table_payload
 from figures.format import group
@@ -26,6 +27,9 @@ MAX_JSON_CHARS = 12_000
 _LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 
 
+FIGURE = "cost_figures"
+
+
 class Asked(NamedTuple):
     """What is on the page: a config under its name, and the setting."""
 
@@ -34,60 +38,82 @@ class Asked(NamedTuple):
     setting: Setting
 
 
-@guard.fragment
 def section() -> None:
-    """Controls, bars, table, roofline and machines: one fragment, which any control redraws and nothing else."""
-    asked = controls()
-    components.mount("costs", costs_payload(asked.config, asked.setting), key="cost_bars")
-    page.notice(noticed(asked.config, asked.setting))
-    with page.tools():
-        derivations(asked)
-        call = f"prefill_flops(cfg, tokens={asked.setting.context}, batch={asked.setting.batch})"
-        page.source("lmcore.flops.forward_flops", f"flops = {call}\nsum(flops.values())", key="cost_source")
-    components.mount("sheet", table_payload(asked.config, asked.setting, "flops"), key="cost_table")
-    roofline(asked)
+    """The controls, then a fragment of everything that follows from them: any of them redraws that and nothing else."""
+    with guard.guard():
+        found = controls()
+        st.fragment(_figures, key=FIGURE)(found)
 
 
-def controls() -> Asked:
-    """The model, the lengths, and the conventions that change the numbers."""
+def repaint() -> None:
+    """Callback of the controls: only the figures run again, not the controls themselves."""
+    try:
+        st.rerun(FIGURE)
+    except StreamlitAPIException:
+        # They do not stand yet: the page runs.
+        return
+
+
+_REPAINT: dict[str, Any] = {"on_change": repaint}
+
+
+def _figures(found: configs.Named) -> None:
+    with guard.guard():
+        asked = Asked(found.name, found.config, setting())
+        components.mount("costs", costs_payload(asked.config, asked.setting), key="cost_bars")
+        page.notice(noticed(asked.config, asked.setting))
+        with page.tools():
+            derivations(asked)
+            call = f"prefill_flops(cfg, tokens={asked.setting.context}, batch={asked.setting.batch})"
+            page.source("lmcore.flops.forward_flops", f"flops = {call}\nsum(flops.values())", key="cost_source")
+        components.mount("sheet", table_payload(asked.config, asked.setting, "flops"), key="cost_table")
+        roofline(asked)
+
+
+def controls() -> configs.Named:
+    """The model, the lengths, and the conventions that change the numbers. Another model runs the page again."""
     labels = (*configs.PRESETS, configs.SIDEBAR, configs.PASTED)
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         label = st.selectbox("Config", labels, labels.index(FIRST), key="cost_config", width=165, **_LINK)
-        context = _power("Context, in tokens", CONTEXTS, 4096, "cost_context", 190)
-        batch = _power("Batch, in sequences", BATCHES, 1, "cost_batch", 150)
-        weights = _choice("Weights stored in", WEIGHTS, "16 bit", "cost_weights", 120)
-        cache = _choice("Cache stored in", tuple(FORMATS), "16 bit", "cost_cache", 120)
-        active = _choice("Active parameters", tuple(ACTIVE), next(iter(ACTIVE)), "cost_active", 140)
+        _power("Context, in tokens", CONTEXTS, 4096, "cost_context", 190, **_REPAINT)
+        _power("Batch, in sequences", BATCHES, 1, "cost_batch", 150, **_REPAINT)
+        _choice("Weights stored in", WEIGHTS, "16 bit", "cost_weights", 120, **_REPAINT)
+        _choice("Cache stored in", tuple(FORMATS), "16 bit", "cost_cache", 120, **_REPAINT)
+        _choice("Active parameters", tuple(ACTIVE), next(iter(ACTIVE)), "cost_active", 140, **_REPAINT)
     pasted = ""
     if label == configs.PASTED:
         box: dict[str, Any] = {"height": 116, "max_chars": MAX_JSON_CHARS, **_LINK}
         pasted = st.text_area("The text of a config.json", key="cost_json", **box) or ""
     found = configs.named(label, pasted)
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-        item = _switch("Count", ("FLOPs", "MACs"), "cost_item")
-        size = _switch("Bytes", ("GiB", "GB"), "cost_bytes")
-        attention = _switch("Attention", ("full", "causal"), "cost_attention")
-        logits = _switch("Logits of a prefill", ("last", "all"), "cost_logits")
-        scores = _switch("T × T weights", ("fused", "written"), "cost_scores")
-        recompute = _choice("Training runs again", ("none", "attention", "all"), "none", "cost_recompute", 120)
-        latent = "as run"
+        _switch("Count", ("FLOPs", "MACs"), "cost_item", **_REPAINT)
+        _switch("Bytes", ("GiB", "GB"), "cost_bytes", **_REPAINT)
+        _switch("Attention", ("full", "causal"), "cost_attention", **_REPAINT)
+        _switch("Logits of a prefill", ("last", "all"), "cost_logits", **_REPAINT)
+        _switch("T × T weights", ("fused", "written"), "cost_scores", **_REPAINT)
+        _choice("Training runs again", ("none", "attention", "all"), "none", "cost_recompute", 120, **_REPAINT)
         if isinstance(found.config.attention, Latent):
-            latent = _choice("MLA decode", ("absorbed", "expanded"), "absorbed", "cost_latent", 116)
-    setting = Setting(
-        context=context,
-        batch=batch,
-        weights=weights,
-        cache=cache,
-        macs=item == "MACs",
-        decimal=size == "GB",
-        attention="useful" if attention == "causal" else "executed",
-        logits=logits,
-        active=active,
-        recompute=recompute,
-        scores=scores,
-        latent=latent,
+            _choice("MLA decode", ("absorbed", "expanded"), "absorbed", "cost_latent", 116, **_REPAINT)
+    return found
+
+
+def setting() -> Setting:
+    """What the controls, once drawn, stand at."""
+    at = st.session_state
+    return Setting(
+        context=at["cost_context"],
+        batch=at["cost_batch"],
+        weights=at["cost_weights"],
+        cache=at["cost_cache"],
+        macs=at["cost_item"] == "MACs",
+        decimal=at["cost_bytes"] == "GB",
+        attention="useful" if at["cost_attention"] == "causal" else "executed",
+        logits=at["cost_logits"],
+        active=at["cost_active"],
+        recompute=at["cost_recompute"],
+        scores=at["cost_scores"],
+        latent=at.get("cost_latent") or "as run",
     )
-    return Asked(found.name, found.config, setting)
 
 
 def derivations(asked: Asked) -> None:
@@ -153,14 +179,15 @@ def _named(parts: dict[str, Derivation]) -> list[Derivation]:
     return [part for part in parts.values() if part.value]
 
 
-def _power(label: str, values: list[int], default: int, key: str, width: int) -> int:
-    return st.select_slider(label, values, default, format_func=group, key=key, width=width, **_LINK)
+def _power(label: str, values: list[int], default: int, key: str, width: int, **more: Any) -> int:
+    return st.select_slider(label, values, default, format_func=group, key=key, width=width, **_LINK, **more)
 
 
-def _choice(label: str, options: tuple[str, ...], default: str, key: str, width: int) -> str:
+def _choice(label: str, options: tuple[str, ...], default: str, key: str, width: int, **more: Any) -> str:
     index = options.index(default)
-    return st.selectbox(label, options, index, key=key, width=width, filter_mode=None, **_LINK)
+    return st.selectbox(label, options, index, key=key, width=width, filter_mode=None, **_LINK, **more)
 
 
-def _switch(label: str, options: tuple[str, ...], key: str) -> str:
-    return st.segmented_control(label, options, default=options[0], required=True, key=key, width="content", **_LINK)
+def _switch(label: str, options: tuple[str, ...], key: str, **more: Any) -> str:
+    how: dict[str, Any] = {"default": options[0], "required": True, "width": "content", **_LINK, **more}
+    return st.segmented_control(label, options, key=key, **how)
