@@ -11,7 +11,7 @@ from lmcore import presets
 from lmcore.cache import KVCache
 from lmcore.checkpoint import fresh, load_pretrained
 from lmcore.costs import forward_flops
-from lmcore.errors import Cancelled, CapacityError, ConfigError
+from lmcore.errors import Cancelled, CapacityError, InputError
 from lmcore.measure import FlopCount
 from lmcore.model import Transformer
 from lmcore.presets import Described
