@@ -12,6 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from figures.format import group
+from lmcore import teaching
 from ui import components, models, proofs, runs, state
 from ui.guard import guard
 from ui.markdown import plain
@@ -119,7 +120,19 @@ def _loaded(opened: models.Opened) -> str:
     loose = f"{_count(report.missing)} missing, {_count(report.unused)} unused"
     if opened.random_weights:
         loose = "random weights, so its predictions mean nothing"
-    return f"{counts}; {loose}. {opened.device}, {opened.dtype}."
+    return f"{counts}; {loose}. {opened.device}, {opened.dtype}.{_trained(opened)}"
+
+
+def _trained(opened: models.Opened) -> str:
+    """What a teaching model reached, and what an n-gram model of the same text does."""
+    kind, _, name = opened.choice.source.partition(":")
+    if kind != "teaching":
+        return ""
+    record = teaching.record(name)
+    if "planted" in record:
+        return f" Trained to copy: planted induction score {record['planted']['induction']:.2f}."
+    loss, ngram = (record[of]["nats_per_token"] for of in ("heldout", "ngram"))
+    return f" Held-out loss {loss:.2f} nats; {ngram:.2f} for a {record['ngram']['order']}-gram model of the same text."
 
 
 def _count(names: Any) -> str:
