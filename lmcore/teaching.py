@@ -83,7 +83,12 @@ FAMILY = (
     Teaching("rope-gqa", "RoPE", "rotary positions, two query heads on each KV head: the one that the others vary"),
     Teaching("alibi", "ALiBi", "a bias that falls with distance, and nothing else, says where a key is", "alibi"),
     Teaching("nope", "NoPE", "no positions at all: only the causal mask tells one order from another", "none"),
-    Teaching("sinusoidal", "Sinusoidal", "a fixed table of sines and cosines added to the embedding", "sinusoidal"),
+    Teaching(
+        "sinusoidal",
+        "Sinusoidal",
+        "a fixed table of sines and cosines added to the embedding, scaled by √D for it",
+        "sinusoidal",
+    ),
     Teaching("learned", "Learned", "a learned table of 128 rows added to the embedding", "learned"),
     Teaching("t5", "T5 bias", "a learned bias per head and bucket of distance", "t5"),
     Teaching("rope-mha", "RoPE, MHA", "rotary positions, each query head with a KV head of its own", kv_heads=4),
