@@ -59,7 +59,7 @@ def template_of(folder: Path) -> str | None:
 
 def stops_of(folder: Path) -> tuple[int, ...]:
     """The ids that a folder's generation_config.json and config.json name as ends of a text, one or a list of them."""
-    found: list[int] = []
+    found: list[Any] = []
     for name in ("generation_config.json", "config.json"):
         given = _json_object(folder / name).get("eos_token_id")
         found += given if isinstance(given, list) else [given]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 from playwright.sync_api import expect
 
@@ -47,7 +48,8 @@ def test_the_tree_is_read_and_followed_with_the_keyboard_and_one_cursor_moves_ev
     tree.press("End")
     tree.press("ArrowDown")
     tree.press("End")
-    given = straight(loaded, TEXT, 4, **{f"at{index}": token for index, token in enumerate(BRANCH)})
+    forced: dict[str, Any] = {f"at{index}": token for index, token in enumerate(BRANCH)}
+    given = straight(loaded, TEXT, 4, **forced)
     probabilities = [float(softmax(step.logits)[token]) for step, token in zip(given.steps, BRANCH, strict=True)]
     shown = [number(text) for text in reading.locator("b").all_inner_texts()]
     assert abs(shown[0] - math.log(probabilities[-1])) < 2e-3
