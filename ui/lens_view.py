@@ -23,8 +23,6 @@ TOP = 5
 @guard.fragment
 def section(opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan) -> None:
     """One more forward of the step's newest token, and the head on what every layer made of it."""
-    from lmcore.effects import logit_lens
-
     run = decoding.run(opened, prompt.ids)
     page.section(
         "Through the layers: the logit lens",
@@ -35,9 +33,7 @@ def section(opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan) -> 
     name = plain(vocabulary.label(opened, step.token))
     st.markdown(f":small[:gray[Step {step.index}: **{name}** for position {group(step.position)}]]")
     with page.awaited("decode_lens", height=420)():
-        found = replays.through(opened, run, step)
-        with runs.forwarding():
-            lens = logit_lens(opened.model, found.stream, step.token, top=TOP)
+        lens = replays.lens(opened, run, step, top=TOP)
         payload = lens_payload(
             *lens,
             token=step.token,

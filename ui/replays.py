@@ -15,6 +15,7 @@ from ui.models import Opened
 
 if TYPE_CHECKING:
     from lmcore.decode import Step
+    from lmcore.effects import Lens
     from ui.decoding import Decoding
 
 MOST = 16
@@ -127,3 +128,18 @@ def _through(opened: Opened, run: Decoding, ids: tuple[int, ...]) -> Through:
     assert trace is not None
     stream = np.stack([trace.layers[at]["resid_post"][0, -1].float().cpu().numpy() for at in sorted(trace.layers)])
     return Through(stream, len(waiting))
+
+
+_LENSES: ByteLRU[Lens] = ByteLRU(max_entries=64, max_bytes=2**22, size=lambda lens: 4 * lens.top_ids.nbytes)
+
+
+def lens(opened: Opened, run: Decoding, step: Step, *, top: int) -> Lens:
+    """The head on the stream after every layer, with the step's token: kept, since a sampler leaves it as it is."""
+    from lmcore.effects import logit_lens
+
+    def make() -> Lens:
+        stream = through(opened, run, step).stream
+        with runs.forwarding():
+            return logit_lens(opened.model, stream, step.token, top=top)
+
+    return _LENSES.get((opened.key, run.decoder.tokens[: step.position], step.token, top), make)
