@@ -24,14 +24,13 @@ from ui import (
 )
 
 CATCH_UP_S, LEAP = 0.1, 16
-SAMPLER_PX = 152
 
 
 def sampler_controls() -> tuple[Sampler, int]:
     """The sampler and the seed, as the sliders and the address have them."""
     link: dict[str, Any] = {"bind": "query-params", "persist_state": "session", "width": 164}
     link["on_change"] = decode_view.repaint
-    with page.at_least(SAMPLER_PX), st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="small"):
         st.slider("Repetition penalty, 1 off", 1.0, 2.0, 1.0, 0.05, key="decode_penalty", **link)
         st.slider("Temperature, 0 greedy", 0.0, 2.0, 0.7, 0.05, key="decode_temperature", **link)
         st.slider("Top-k, 0 off", 0, 200, 40, key="decode_top_k", **link)

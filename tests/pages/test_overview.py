@@ -22,7 +22,7 @@ assert TOKENIZER is not None
 PROMPTS = {
     "normal": "the café ☕",
     "hostile": "<s> <b>x</b> $x$\tand\n:red[no] *y*",
-    "512 tokens": "the river " * 60,
+    "512 tokens": ("the river " * 60)[:511],
 }
 
 

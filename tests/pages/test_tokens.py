@@ -21,7 +21,7 @@ PROMPTS = {
     "normal": "日本 ☕ the end",
     "hostile": "<s> <b>x</b> $x$\tand\n:red[no] *y*",
     "repeated": "the the the the",
-    "512 tokens": "the river " * 60,
+    "512 tokens": ("the river " * 60)[:511],
 }
 
 

@@ -52,4 +52,4 @@ def test_source_is_read_only_when_the_popover_is_open():
     at = AppTest.from_function(_opened_source).run()
     assert at.code[0].value.startswith("def kv_cache_bytes(")
     assert at.code[1].value == "kv_cache_bytes(cfg, context=20)"
-    assert "lmcore/costs.py" in at.markdown[0].value
+    assert "lmcore/kv_costs.py" in at.markdown[0].value
