@@ -116,7 +116,7 @@ def test_another_token_takes_the_later_steps_back_and_the_link_holds_it(loaded: 
     wanted = expected(loaded, 5, seed=3, forced=[(2, token)])
     assert tokens(page) == wanted
     slider(page).fill("1")
-    page.wait_for_timeout(300)
+    page.wait_for_function("() => new URLSearchParams(location.search).get('step') === '1'")
     again = open_page(page.url.partition("127.0.0.1:")[2].partition("/")[2], model=None)
     wait_for_steps(again, 5)
     expect(slider(again)).to_have_value("1")

@@ -10,7 +10,8 @@ export default function ({ data, parentElement }) {
   const state = mounted(parentElement, () => ({ step: stepFromUrl(cache.url), head: 0, cell: null, last, stop: null }));
   state.stop?.();
   // A step made, taken back or made anew is looked at; otherwise, and while a link's steps are made, the one chosen stays.
-  if (!cache.keep && (state.step >= last || state.last !== last)) state.step = null;
+  if (!cache.keep && (state.step >= last || (state.last !== last && !state.keep))) state.step = null;
+  state.keep = cache.keep;
   state.last = last;
   state.head = Math.min(state.head, Math.max(0, cache.heads - 1));
   state.cell = null;

@@ -8,9 +8,11 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const last = run.steps.length - 1;
   const state = mounted(parentElement, () => ({ step: stepFromUrl(run.url), last, stop: null }));
   state.stop?.();
-  // A step made, taken back or made anew is looked at; otherwise, and while a link's steps are made, the one chosen stays.
-  if (!run.keep && (state.step >= last || state.last !== last)) state.step = null;
+  // A step made, taken back or made anew is looked at; otherwise, and while a link's steps are made, the one chosen stays:
+  // also when the last of them comes in together with the news that they are all made.
+  if (!run.keep && (state.step >= last || (state.last !== last && !state.keep))) state.step = null;
   state.last = last;
+  state.keep = run.keep;
 
   const now = () => (state.step === null ? last : Math.min(state.step, last));
   const strip = chipStrip(
