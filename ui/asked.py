@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from threading import Lock
 from typing import Generic, TypeVar
 
 import streamlit as st
 
 from lmcore.errors import Cancelled, LmcoreError
 from ui import guard
-from ui.job import Job
+from ui.job import Job, Jobs
 from ui.lru import ByteLRU
 from ui.markdown import plain
 from ui.models import Opened, when_one_leaves
@@ -29,16 +28,14 @@ class Asked(Generic[V]):
     def __init__(self, name: str, *, size: Callable[[V], int], max_entries: int = 24, max_bytes: int = 2**24) -> None:
         self.name = name
         self._kept: ByteLRU[V] = ByteLRU(max_entries=max_entries, max_bytes=max_bytes, size=size)
-        self._jobs: dict[tuple[Hashable, ...], Job[V]] = {}
-        self._lock = Lock()
+        self._jobs: Jobs[V] = Jobs(name, abandoned_after_s=PATIENCE_S)
         when_one_leaves(self._forget)
 
     def found(self, key: tuple[Hashable, ...]) -> V | None:
         return self._kept.peek(key)
 
     def running(self, key: tuple[Hashable, ...]) -> Job[V] | None:
-        job = self._jobs.get(key)
-        return job if job is not None and not job.done else None
+        return self._jobs.running(key)
 
     def start(self, key: tuple[Hashable, ...], work: Callable[[Tell], V]) -> None:
         """Make the result in a thread; nothing if that is under way."""
@@ -53,15 +50,10 @@ class Asked(Generic[V]):
             self._kept.put(key, value)
             return value
 
-        with self._lock:
-            job = self._jobs.get(key)
-            if job is None or job.done:
-                self._jobs[key] = Job(run, name=self.name, abandoned_after_s=PATIENCE_S)
+        self._jobs.start(key, run)
 
     def cancel(self, key: tuple[Hashable, ...]) -> None:
-        job = self.running(key)
-        if job is not None:
-            job.give_up()
+        self._jobs.cancel(key)
 
     def drop(self, key: tuple[Hashable, ...]) -> None:
         """Let go of a result."""
@@ -69,19 +61,10 @@ class Asked(Generic[V]):
 
     def failure(self, key: tuple[Hashable, ...]) -> LmcoreError | None:
         """Why the last try gave nothing; any other error than lmcore's is raised."""
-        job = self._jobs.get(key)
-        if job is None or not job.done:
-            return None
-        try:
-            job.result()
-        except LmcoreError as error:
-            return error
-        return None
+        return self._jobs.failure(key)
 
     def _forget(self, opened: Opened) -> None:
-        with self._lock:
-            for key in [key for key in self._jobs if key[0] == opened.key]:
-                del self._jobs[key]
+        self._jobs.forget(lambda key: isinstance(key, tuple) and key[0] == opened.key)
 
     def button(self, label: str, key: tuple[Hashable, ...], work: Callable[[Tell], V], *, widget: str) -> V | None:
         """The button that starts it, progress with a way to cancel, an error; the result once it is there."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +14,7 @@ from lmcore.errors import Cancelled, LmcoreError
 from lmcore.scalings import SCALINGS, divided, scaled, slow_pairs
 from lmcore.specs import Rope
 from ui import runs
-from ui.job import Job
+from ui.job import Job, Jobs
 from ui.lru import ByteLRU
 
 if TYPE_CHECKING:
@@ -123,8 +122,7 @@ _LOSSES: ByteLRU[np.ndarray] = ByteLRU(max_entries=128, max_bytes=16 * 2**20, si
 _READINGS: ByteLRU[Reading] = ByteLRU(
     max_entries=32, max_bytes=8 * 2**20, size=lambda found: found.entropy.nbytes + found.first.nbytes
 )
-_JOBS: dict[Hashable, Job[None]] = {}
-_LOCK = Lock()
+_JOBS: Jobs[None] = Jobs("extrapolate", abandoned_after_s=PATIENCE_S)
 
 
 def _key(one: Wanted) -> Hashable:
@@ -152,33 +150,20 @@ def start(factor: int) -> None:
     def work(say: Callable[[str], bool]) -> None:
         measure(missing(everything(factor)), say)
 
-    with _LOCK:
-        job = _JOBS.get(factor)
-        if job is None or job.done:
-            _JOBS[factor] = Job(work, name="extrapolate", abandoned_after_s=PATIENCE_S)
+    _JOBS.start(factor, work)
 
 
 def running(factor: int) -> Job[None] | None:
-    job = _JOBS.get(factor)
-    return job if job is not None and not job.done else None
+    return _JOBS.running(factor)
 
 
 def failure(factor: int) -> LmcoreError | None:
     """Why the last measurement stopped; any other error than lmcore's is raised."""
-    job = _JOBS.get(factor)
-    if job is None or not job.done:
-        return None
-    try:
-        job.result()
-    except LmcoreError as error:
-        return error
-    return None
+    return _JOBS.failure(factor)
 
 
 def cancel(factor: int) -> None:
-    job = running(factor)
-    if job is not None:
-        job.give_up()
+    _JOBS.cancel(factor)
 
 
 def measure(wanted: list[Wanted], say: Callable[[str], bool]) -> None:

@@ -6,10 +6,12 @@ that, and a second session that wants the same thing must join in instead of sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from threading import Event, Lock, Thread, current_thread
 from time import monotonic
 from typing import Generic, TypeVar
+
+from lmcore.errors import LmcoreError
 
 V = TypeVar("V")
 
@@ -97,3 +99,46 @@ class Job(Generic[V]):
     def give_up(self) -> None:
         """Whoever calls this wants the work no more: it ends at its next line unless others wait for it."""
         self._given_up = True
+
+
+class Jobs(Generic[V]):
+    """One job at a time for each key. A finished one stays, for what it raised, until it is forgotten."""
+
+    def __init__(self, name: str, *, abandoned_after_s: float) -> None:
+        self._name, self._patience_s = name, abandoned_after_s
+        self._lock = Lock()
+        self._jobs: dict[Hashable, Job[V]] = {}
+
+    def start(self, key: Hashable, work: Callable[[Callable[[str], bool]], V]) -> None:
+        """Begin the work in a thread; nothing if a job of this key is under way."""
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is None or job.done:
+                self._jobs[key] = Job(work, name=self._name, abandoned_after_s=self._patience_s)
+
+    def running(self, key: Hashable) -> Job[V] | None:
+        """The job that is under way."""
+        job = self._jobs.get(key)
+        return job if job is not None and not job.done else None
+
+    def failure(self, key: Hashable) -> LmcoreError | None:
+        """Why the last job gave nothing; any other error than lmcore's is raised."""
+        job = self._jobs.get(key)
+        if job is None or not job.done:
+            return None
+        try:
+            job.result()
+        except LmcoreError as error:
+            return error
+        return None
+
+    def cancel(self, key: Hashable) -> None:
+        job = self.running(key)
+        if job is not None:
+            job.give_up()
+
+    def forget(self, which: Callable[[Hashable], bool]) -> None:
+        """Let go of the jobs under the keys that `which` names: a finished one holds on to what its work held."""
+        with self._lock:
+            for key in [key for key in self._jobs if which(key)]:
+                del self._jobs[key]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from lmcore.errors import Cancelled, LmcoreError
 from lmcore.scalings import SCALINGS, scaled
 from lmcore.specs import Rope
 from ui import runs
-from ui.job import Job
+from ui.job import Job, Jobs
 from ui.lru import ByteLRU
 from ui.models import Opened, when_one_leaves
 
@@ -89,8 +88,7 @@ def _encoded(opened: Opened, text: str) -> tuple[int, ...]:
 _IDS: ByteLRU[tuple[int, ...]] = ByteLRU(max_entries=4, max_bytes=32 * 2**20, size=lambda ids: 36 * len(ids))
 _LOSSES: ByteLRU[np.ndarray] = ByteLRU(max_entries=64, max_bytes=16 * 2**20, size=lambda losses: losses.nbytes)
 _RATES: ByteLRU[float] = ByteLRU(max_entries=8, max_bytes=2**20, size=lambda rate: 64)
-_JOBS: dict[Hashable, Job[None]] = {}
-_LOCK = Lock()
+_JOBS: Jobs[None] = Jobs("own length", abandoned_after_s=PATIENCE_S)
 
 
 def losses(opened: Opened, asked: Asked) -> np.ndarray | None:
@@ -125,10 +123,7 @@ def start(opened: Opened, asked: Asked) -> None:
     def work(say: Callable[[str], bool]) -> None:
         measure(opened, asked, say)
 
-    with _LOCK:
-        job = _JOBS.get(opened.key)
-        if job is None or job.done:
-            _JOBS[opened.key] = Job(work, name="own length", abandoned_after_s=PATIENCE_S)
+    _JOBS.start(opened.key, work)
 
 
 def measure(opened: Opened, asked: Asked, say: Callable[[str], bool]) -> None:
@@ -156,32 +151,21 @@ def measure(opened: Opened, asked: Asked, say: Callable[[str], bool]) -> None:
 
 
 def running(opened: Opened) -> Job[None] | None:
-    job = _JOBS.get(opened.key)
-    return job if job is not None and not job.done else None
+    return _JOBS.running(opened.key)
 
 
 def failure(opened: Opened) -> LmcoreError | None:
     """Why the last measurement gave nothing; any other error than lmcore's is raised."""
-    job = _JOBS.get(opened.key)
-    if job is None or not job.done:
-        return None
-    try:
-        job.result()
-    except LmcoreError as error:
-        return error
-    return None
+    return _JOBS.failure(opened.key)
 
 
 def cancel(opened: Opened) -> None:
-    job = running(opened)
-    if job is not None:
-        job.give_up()
+    _JOBS.cancel(opened.key)
 
 
 def _forget(opened: Opened) -> None:
     """A finished measurement holds on to its model through its job."""
-    with _LOCK:
-        _JOBS.pop(opened.key, None)
+    _JOBS.forget(lambda key: key == opened.key)
 
 
 when_one_leaves(_forget)

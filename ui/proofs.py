@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from datetime import datetime
-from threading import Lock
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -12,7 +10,7 @@ import streamlit as st
 
 from figures.proof import badge
 from lmcore.errors import Cancelled, LmcoreError
-from ui.job import Job
+from ui.job import Job, Jobs
 from ui.lru import ByteLRU
 from ui.models import Opened, when_one_leaves
 
@@ -22,8 +20,7 @@ if TYPE_CHECKING:
 # Whoever started one may look at another page meanwhile.
 PATIENCE_S = 600.0
 _PROOFS: ByteLRU[Proof] = ByteLRU(max_entries=64, max_bytes=2**20, size=lambda proof: 64 * len(proof.layers))
-_JOBS: dict[Hashable, Job[Proof]] = {}
-_LOCK = Lock()
+_JOBS: Jobs[Proof] = Jobs("compare", abandoned_after_s=PATIENCE_S)
 
 
 def start(opened: Opened, ids: tuple[int, ...], *, noise: bool) -> None:
@@ -42,34 +39,21 @@ def start(opened: Opened, ids: tuple[int, ...], *, noise: bool) -> None:
         _PROOFS.put(opened.key, found)
         return found
 
-    with _LOCK:
-        job = _JOBS.get(opened.key)
-        if job is None or job.done:
-            _JOBS[opened.key] = Job(work, name="compare", abandoned_after_s=PATIENCE_S)
+    _JOBS.start(opened.key, work)
 
 
 def running(opened: Opened) -> Job[Proof] | None:
     """The comparison that is under way."""
-    job = _JOBS.get(opened.key)
-    return job if job is not None and not job.done else None
+    return _JOBS.running(opened.key)
 
 
 def failure(opened: Opened) -> LmcoreError | None:
     """Why the last comparison gave nothing; any other error than lmcore's is raised."""
-    job = _JOBS.get(opened.key)
-    if job is None or not job.done:
-        return None
-    try:
-        job.result()
-    except LmcoreError as error:
-        return error
-    return None
+    return _JOBS.failure(opened.key)
 
 
 def cancel(opened: Opened) -> None:
-    job = running(opened)
-    if job is not None:
-        job.give_up()
+    _JOBS.cancel(opened.key)
 
 
 def found(opened: Opened) -> Proof | None:
@@ -97,8 +81,7 @@ def clock(moment: float) -> str:
 
 def _forget(opened: Opened) -> None:
     """A finished comparison holds on to its model; when that leaves the memory, so does the comparison's thread."""
-    with _LOCK:
-        _JOBS.pop(opened.key, None)
+    _JOBS.forget(lambda key: key == opened.key)
 
 
 when_one_leaves(_forget)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from threading import Lock
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmcore.errors import Cancelled, LmcoreError
 from ui import runs
-from ui.job import Job
+from ui.job import Job, Jobs
 from ui.lru import ByteLRU
 from ui.models import Opened, when_one_leaves
 
@@ -32,8 +31,7 @@ class Found(NamedTuple):
 
 _MACHINES: ByteLRU[Machine] = ByteLRU(max_entries=8, max_bytes=2**16, size=lambda machine: 256)
 _FOUND: ByteLRU[Found] = ByteLRU(max_entries=32, max_bytes=2**20, size=lambda found: 256 + 64 * len(found.held))
-_JOBS: dict[Hashable, Job[Found]] = {}
-_LOCK = Lock()
+_JOBS: Jobs[Found] = Jobs("timings", abandoned_after_s=PATIENCE_S)
 
 
 def key_of(opened: Opened, ids: tuple[int, ...]) -> tuple[Any, ...]:
@@ -66,34 +64,21 @@ def start(opened: Opened, ids: tuple[int, ...]) -> None:
         _FOUND.put(key, found)
         return found
 
-    with _LOCK:
-        job = _JOBS.get(opened.key)
-        if job is None or job.done:
-            _JOBS[opened.key] = Job(work, name="timings", abandoned_after_s=PATIENCE_S)
+    _JOBS.start(opened.key, work)
 
 
 def running(opened: Opened) -> Job[Found] | None:
     """The measurement that is under way."""
-    job = _JOBS.get(opened.key)
-    return job if job is not None and not job.done else None
+    return _JOBS.running(opened.key)
 
 
 def failure(opened: Opened) -> LmcoreError | None:
     """Why the last measurement gave nothing; any other error than lmcore's is raised."""
-    job = _JOBS.get(opened.key)
-    if job is None or not job.done:
-        return None
-    try:
-        job.result()
-    except LmcoreError as error:
-        return error
-    return None
+    return _JOBS.failure(opened.key)
 
 
 def cancel(opened: Opened) -> None:
-    job = running(opened)
-    if job is not None:
-        job.give_up()
+    _JOBS.cancel(opened.key)
 
 
 def found(opened: Opened, ids: tuple[int, ...]) -> Found | None:
@@ -102,8 +87,7 @@ def found(opened: Opened, ids: tuple[int, ...]) -> Found | None:
 
 
 def _forget(opened: Opened) -> None:
-    with _LOCK:
-        _JOBS.pop(opened.key, None)
+    _JOBS.forget(lambda key: key == opened.key)
 
 
 when_one_leaves(_forget)

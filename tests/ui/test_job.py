@@ -4,8 +4,9 @@ from threading import Event, Thread
 
 import pytest
 
+from lmcore.errors import InputError
 from ui import job as job_module
-from ui.job import Job
+from ui.job import Job, Jobs
 
 
 def test_all_who_wait_get_the_one_result():
@@ -79,3 +80,30 @@ def test_work_that_nobody_waits_for_is_told_so(monkeypatch):
     Job(work, "test")
     assert asked.wait(10)
     assert answer == [False]
+
+
+def test_jobs_keep_one_of_each_key_and_what_it_raised_until_forgotten():
+    go, begun = Event(), []
+
+    def work(say):
+        begun.append(1)
+        go.wait(20)
+        raise InputError("no such thing")
+
+    jobs: Jobs[None] = Jobs("test", abandoned_after_s=60.0)
+    for _ in range(3):
+        jobs.start("one", work)
+    job = jobs.running("one")
+    assert job is not None
+    assert jobs.failure("one") is None
+    assert jobs.running("other") is None
+    go.set()
+    with pytest.raises(InputError):
+        job.wait(lambda line: None)
+    assert begun == [1]
+    assert jobs.running("one") is None
+    assert "no such thing" in str(jobs.failure("one"))
+    jobs.forget(lambda key: key == "other")
+    assert jobs.failure("one") is not None
+    jobs.forget(lambda key: key == "one")
+    assert jobs.failure("one") is None
