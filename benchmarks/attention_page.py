@@ -11,16 +11,14 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from itertools import cycle
 from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
-from benchmarks.first_paint import FLAGS, ROOT, free_port, healthy
+from benchmarks.decode_page import serving
+from benchmarks.first_paint import FLAGS
 
 WORDS = "the cat sat on a mat and saw the dog run home"
 TOKENS = 64
@@ -125,22 +123,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--model", default=state.default_model())
     given = parser.parse_args()
-    port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    command += ["--server.headless", "true", "--server.address", "127.0.0.1"]
-    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while not healthy(port):
-            time.sleep(0.1)
-        with sync_playwright() as play:
-            browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS)
-            page = browser.new_page(viewport={"width": 1440, "height": 900})
-            page.set_default_timeout(300_000)
-            measure(browser, page, f"http://127.0.0.1:{port}", given.model, given.rounds)
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait()
+    with serving(0) as url, sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(300_000)
+        measure(browser, page, url, given.model, given.rounds)
+        browser.close()
 
 
 if __name__ == "__main__":

@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
 from urllib.parse import urlencode
 
 from playwright.sync_api import Page, sync_playwright
 
-from benchmarks.first_paint import FLAGS, free_port, healthy
+from benchmarks.decode_page import serving
+from benchmarks.first_paint import FLAGS
+from benchmarks.positions_page import MOVED, report
 
-ROOT = Path(__file__).parent.parent
-REACH_MS = 100
 MODELS = ("DeepSeek-V3", "Llama 3.1 405B", "Gemma 3 27B, text part", "Qwen3 30B-A3B")
 # Resolves once the chart's element has been drawn anew and painted; begun by the key.
 ANSWER = """(chart) => new Promise((done) => {
@@ -37,12 +33,6 @@ ANSWER = """(chart) => new Promise((done) => {
         requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begun)));
     });
     seen.observe(host, { childList: true, subtree: true, attributes: true });
-})"""
-MOVED = """([range, place]) => new Promise((done) => {
-    const begun = performance.now();
-    range.value = place;
-    range.dispatchEvent(new Event("input"));
-    requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begun)));
 })"""
 
 
@@ -69,40 +59,23 @@ def own_moves(page: Page, count: int) -> list[float]:
     return [page.evaluate(MOVED, [slider, 1 + move % 8]) for move in range(count)]
 
 
-def report(what: str, times: list[float]) -> None:
-    ordered = sorted(times)
-    worst = ordered[int(0.95 * (len(ordered) - 1))]
-    print(f"{what:34} median {statistics.median(times):6.1f} ms   95 % {worst:6.1f} ms   reach <= {REACH_MS} ms")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moves", type=int, default=30)
     given = parser.parse_args()
-    port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    server = subprocess.Popen(
-        [*command, "--server.headless", "true"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        with sync_playwright() as play:
-            browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS)
-            page = browser.new_page(viewport={"width": 1440, "height": 900})
-            while not healthy(port):
-                page.wait_for_timeout(100)
-            begun = time.perf_counter()
-            asked = {"model": "Built-in tiny model", "kv_models": list(MODELS)}
-            page.goto(f"http://127.0.0.1:{port}/kv?{urlencode(asked, doseq=True)}")
-            page.locator(".lines").first.wait_for(timeout=120_000)
-            page.locator(".grid").nth(1).wait_for(timeout=120_000)
-            print(f"{'page to its tables, no torch':34} {(time.perf_counter() - begun) * 1e3:6.0f} ms")
-            key_moves(page, 3)
-            report("context slider to the chart", key_moves(page, given.moves))
-            report("KV heads, in the browser", own_moves(page, given.moves))
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait()
+    with serving(0) as url, sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        begun = time.perf_counter()
+        asked = {"model": "Built-in tiny model", "kv_models": list(MODELS)}
+        page.goto(f"{url}/kv?{urlencode(asked, doseq=True)}")
+        page.locator(".lines").first.wait_for(timeout=120_000)
+        page.locator(".grid").nth(1).wait_for(timeout=120_000)
+        print(f"{'page to its tables, no torch':34} {(time.perf_counter() - begun) * 1e3:6.0f} ms")
+        key_moves(page, 3)
+        report("context slider to the chart", key_moves(page, given.moves))
+        report("KV heads, in the browser", own_moves(page, given.moves))
+        browser.close()
 
 
 if __name__ == "__main__":

@@ -10,17 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 from urllib.parse import urlencode
 
 from playwright.sync_api import Page, sync_playwright
 
-from benchmarks.first_paint import FLAGS, free_port, healthy
+from benchmarks.decode_page import serving
+from benchmarks.first_paint import FLAGS
 
-ROOT = Path(__file__).parent.parent
 REACH_MS = 100
 SLIDERS = (
     ("base, all pairs", "pairs", "Base b′"),
@@ -55,7 +52,7 @@ def moves(page: Page, figure: str, name: str, count: int) -> list[float]:
 def report(what: str, times: list[float]) -> None:
     ordered = sorted(times)
     worst = ordered[int(0.95 * (len(ordered) - 1))]
-    print(f"{what:28} median {statistics.median(times):6.1f} ms   95 % {worst:6.1f} ms   reach <= {REACH_MS} ms")
+    print(f"{what:34} median {statistics.median(times):6.1f} ms   95 % {worst:6.1f} ms   reach <= {REACH_MS} ms")
 
 
 def measure(page: Page, count: int) -> None:
@@ -68,7 +65,7 @@ def measure(page: Page, count: int) -> None:
     page.get_by_role("button", name="Play", exact=True).click()
     times = page.evaluate(FRAMES)
     gaps = [after - before for before, after in pairwise(times)]
-    print(f"{'a frame while a pair plays':28} median {statistics.median(gaps):6.1f} ms   longest {max(gaps):6.1f} ms")
+    print(f"{'a frame while a pair plays':34} median {statistics.median(gaps):6.1f} ms   longest {max(gaps):6.1f} ms")
 
 
 def main() -> None:
@@ -76,23 +73,12 @@ def main() -> None:
     parser.add_argument("--moves", type=int, default=40)
     parser.add_argument("--model", default="Built-in tiny model")
     given = parser.parse_args()
-    port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    server = subprocess.Popen(
-        [*command, "--server.headless", "true"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        with sync_playwright() as play:
-            browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS)
-            page = browser.new_page(viewport={"width": 1440, "height": 900})
-            while not healthy(port):
-                page.wait_for_timeout(100)
-            page.goto(f"http://127.0.0.1:{port}/positions?{urlencode({'model': given.model})}")
-            measure(page, given.moves)
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait()
+    with serving(0) as url, sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{url}/positions?{urlencode({'model': given.model})}")
+        measure(page, given.moves)
+        browser.close()
 
 
 if __name__ == "__main__":
