@@ -215,38 +215,3 @@ function significant(x, n = 3) {
   const exponent = Math.floor(Math.log10(Math.abs(rounded)));
   return exponent < -4 || exponent >= 7 ? scientific(rounded, n - 1) : decimals(rounded, Math.max(0, n - 1 - exponent));
 }
-
-// ---- Saving a figure ------------------------------------------------------------------------------------------------
-
-// Quiet buttons that save canvases, one under the other, as a PNG, and a table (rows of cells, the first its head) as a CSV.
-function figureSaves(name, canvases, rows, colours) {
-  const button = (text, save) => element("button", { type: "button", class: "save-button", onclick: save }, text);
-  return element("div", { class: "save-row" }, button("PNG", () => saveCanvases(name, canvases(), colours)), button("CSV", () => saveRows(name, rows())));
-}
-
-function saveCanvases(name, canvases, colours) {
-  const margin = Math.round(16 * pixelRatio());
-  const picture = element("canvas");
-  picture.width = Math.max(...canvases.map((canvas) => canvas.width)) + 2 * margin;
-  picture.height = canvases.reduce((sum, canvas) => sum + canvas.height + margin, margin);
-  const pen = picture.getContext("2d");
-  pen.fillStyle = colours.background;
-  pen.fillRect(0, 0, picture.width, picture.height);
-  let top = margin;
-  for (const canvas of canvases) {
-    pen.drawImage(canvas, margin, top);
-    top += canvas.height + margin;
-  }
-  picture.toBlob((blob) => saveBlob(blob, `${name}.png`));
-}
-
-function saveRows(name, rows) {
-  const cell = (value) => (typeof value === "number" ? String(value) : `"${String(value).replaceAll('"', '""')}"`);
-  saveBlob(new Blob([rows.map((row) => `${row.map(cell).join(",")}\n`).join("")], { type: "text/csv" }), `${name}.csv`);
-}
-
-function saveBlob(blob, name) {
-  const link = element("a", { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  window.setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}

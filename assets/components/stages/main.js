@@ -38,18 +38,19 @@ function buildPage(host) {
     made: element("div", { class: "made" }),
     said: element("div", { class: "unseen", "aria-live": "polite" }),
     text: element("ol", { class: "text", tabindex: 0 }),
-    save: element("button", { type: "button", class: "quiet" }, "CSV of what is read"),
+    save: element("div"),
+    saveText: element("div"),
   };
   nodes.stepper = element("div", { class: "stepper" }, element("div", { class: "steps" }, nodes.previous, nodes.play, nodes.next), nodes.stages);
   nodes.box = element("div", { class: "matrix-box" }, nodes.matrix, nodes.bar);
   nodes.main = element("div", { class: "main" },
-    element("div", { class: "title" }, nodes.title, nodes.shape), nodes.formula, nodes.hover, nodes.panels, nodes.box, nodes.notes);
+    element("div", { class: "title" }, nodes.title, nodes.shape), nodes.formula, nodes.hover, nodes.panels, nodes.box, nodes.notes, nodes.save);
   const labelled = (text, node) => element("label", {}, element("span", { class: "caption" }, text), node);
   const root = element("div", { class: "stages" },
     element("div", { class: "choose" }, labelled("Layer", nodes.layer), labelled("Head", nodes.head), nodes.group),
     nodes.stepper, nodes.main,
     element("div", { class: "side" }, nodes.made,
-      element("div", { class: "read" }, element("div", { class: "caption" }, "Read as text"), nodes.text, nodes.save)),
+      element("div", { class: "read" }, element("div", { class: "caption" }, "Read as text"), nodes.text, nodes.saveText)),
     nodes.said);
   const page = { host, root, nodes, view: null, field: null, head: 0, pointed: null, asked: "", seen: false, playing: 0, asking: 0, ask: () => {} };
   const pen = element("canvas").getContext("2d");
@@ -66,6 +67,7 @@ function buildPage(host) {
   for (const name of ["layer", "head", "query", "key"]) stops.push(onView(name, (value) => hear(page, name, Number(value))));
   page.stop = () => stops.forEach((stop) => stop());
   listen(page);
+  addSaves(page);
   return page;
 }
 
@@ -188,7 +190,6 @@ function listen(page) {
   nodes.previous.onclick = () => (pause(page), step(page, -1));
   nodes.next.onclick = () => (pause(page), step(page, 1));
   nodes.play.onclick = () => play(page);
-  nodes.save.onclick = () => saveText(page);
   nodes.layer.onchange = () => change(page, { layer: Number(nodes.layer.value) });
   nodes.head.onchange = () => change(page, { head: Number(nodes.head.value) });
   nodes.stepper.onkeydown = (event) => {

@@ -30,19 +30,11 @@ function drawText(page) {
     nodes.text.scrollTop = item.offsetTop - nodes.text.clientHeight / 2;
 }
 
-// Tokens keep quotation marks of their own, so that none is taken for a formula.
-function tableOf(field, head) {
-  const text = (position) => `"${JSON.stringify(field.labels[position]).replaceAll('"', '""')}"`;
-  const lines = field.labels.map((_, query) => {
+// A row for each position: the key that it reads most.
+const textRows = (field, head) => [
+  ["query position", "query", "key position", "key it reads most", "weight"],
+  ...field.labels.map((label, query) => {
     const { key, weight } = field.top(head, query);
-    return [query, text(query), key, text(key), weight].join(",");
-  });
-  return `query position,query,key position,key it reads most,weight\n${lines.join("\n")}\n`;
-}
-
-function saveText({ field, head, view }) {
-  const blob = new Blob([tableOf(field, head)], { type: "text/csv" });
-  const link = element("a", { href: URL.createObjectURL(blob), download: `reads-layer-${field.meta.layer}-head-${view.head}.csv` });
-  link.click();
-  window.setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
+    return [query, tokenCell(label), key, tokenCell(field.labels[key]), weight];
+  }),
+];
