@@ -1,4 +1,4 @@
-"""Headers at every stop of a slider equal those made afresh; a stop that has none is left to the page."""
+"""Payloads that carry what they would be at other stops of a page's sliders: each equals the one made there."""
 
 from __future__ import annotations
 
