@@ -42,17 +42,19 @@ def fields_payload(
     *,
     start: tuple[int, int] | None = None,
     by_head: tuple[int, int] | None = None,
+    file: str = "maps",
 ) -> bytes:
     """The payload of the fields component for T tokens: fields and their arrays one to one.
 
     An array is (T, T); with `by_head` = (L, H) it is (L, H, T, T) and the head shown is the one that the address has,
-    at first `start`. 4 bytes a cell. A "mask" is an array of 0 and MASKED.
+    at first `start`. 4 bytes a cell. A "mask" is an array of 0 and MASKED. `file` names what is saved.
     """
     meta: dict[str, Any] = {
         "tokens": [token.parts for token in tokens],
         "fields": [asdict(field) for field in fields],
         "by_head": list(by_head) if by_head else None,
         "start": list(start or (0, 0)),
+        "file": file,
     }
     return pack(meta, *(np.asarray(array, np.float32) for array in arrays))
 

@@ -92,6 +92,7 @@ def _contributions(opened: models.Opened, ids: tuple[int, ...]) -> None:
             [masked(weights, allowed), masked(lengths, allowed)],
             start=(start.layer, start.head),
             by_head=(cfg.n_layers, cfg.n_heads),
+            file="attention-contributions",
         )
         components.mount("fields", payload, key="attention_contribution_fields")
     said = "Layer and head are those selected above; each map has the scale of its own bar."

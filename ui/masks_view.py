@@ -109,9 +109,8 @@ def _maps(
     if change.mask is not None:
         fields.append(Field("Weights of the same head under this mask", top=1.0))
         arrays.append(masked(changed.weights[layer, head], allowed))
-    components.mount(
-        "fields", fields_payload(vocabulary.tokens(opened, ids), fields, arrays), key="attention_mask_fields"
-    )
+    payload = fields_payload(vocabulary.tokens(opened, ids), fields, arrays, file="attention-masks")
+    components.mount("fields", payload, key="attention_mask_fields")
 
 
 def _of_layer(allowed: np.ndarray, layer: int) -> np.ndarray:

@@ -8,8 +8,17 @@ export default function ({ data, parentElement }) {
   const rows = meta.rows.map((row, index) => besideRow(tokenText(row.parts), flatToken(row.parts), both.data[index], both.data[width + index], row.id));
   const rest = besideRow(element("span", {}, `${groupDigits(meta.others)} others`), "others", both.data[width - 1], both.data[2 * width - 1], null);
   const head = element("div", { class: "next head caption", role: "row" }, ["Next token", "plain run", meta.name].map((text) => element("span", { role: "columnheader" }, text)));
+  // the figure's rows; the model's other tokens are together in the last
+  const numbers = () => [
+    ["next token id", "next token", "plain run", meta.name],
+    ...Array.from({ length: width }, (_, index) => {
+      const row = meta.rows[index];
+      const masses = [both.data[index], both.data[width + index]].map((mass) => (Number.isFinite(mass) ? mass : notFinite(mass)));
+      return [...(row ? [row.id, tokenCell(flatToken(row.parts))] : [null, "all others"]), ...masses];
+    }),
+  ];
   const table = element("div", { class: "next-tokens", role: "table", "aria-label": "likeliest next tokens in both runs" }, head, rows, meta.others > 0 ? rest : null);
-  parentElement.querySelector(".gb").replaceChildren(element("div", { class: "beside" }, tiles, table));
+  parentElement.querySelector(".gb").replaceChildren(element("div", { class: "beside" }, tiles, element("div", {}, table, figureSaves(`next-token-${fileName(meta.name)}`, null, numbers))));
 }
 
 function pairTile(tile, name) {

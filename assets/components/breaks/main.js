@@ -14,8 +14,13 @@ export default function ({ data, parentElement }) {
       element("div", { class: "found", role: "cell" }, row.found.map((text) => element("p", {}, text))),
     ),
   );
-  parentElement.querySelector(".gb").replaceChildren(element("div", { class: "breaks", role: "table", "aria-label": "runs with one thing broken" }, head, body));
+  const table = element("div", { class: "breaks", role: "table", "aria-label": "runs with one thing broken" }, head, body);
+  const numbers = () => [["what is changed", "formula", "line", ...axes.map((axis) => axis.name), "what fails"], ...rows.map(numbersOf)];
+  const measured = rows.some((row) => row.loss_text !== "not run");
+  parentElement.querySelector(".gb").replaceChildren(...[table, measured && figureSaves("broken-attention", null, numbers)].filter(Boolean));
 }
+
+const numbersOf = (row) => [row.name, row.formula, row.line, ...["loss", "entropy"].map((name) => row[name] ?? row[`${name}_text`]), row.found.join(" ")];
 
 const axisShare = (value, axis) => `${(100 * Math.min(value, axis.top)) / axis.top}%`;
 

@@ -12,7 +12,9 @@ export default function ({ data, parentElement }) {
   if (state.layer === null) Object.assign(state, { layer: field.at("layer", asked.layer, layer), head: field.at("head", asked.head, head) });
   const reading = element("div", { class: "note reading", "aria-live": "polite" });
   const boxes = field.meta.fields.map((spec, index) => fieldBox(field, state, index, () => draw()));
-  const root = element("div", { class: "fields" }, element("div", { class: "maps" }, boxes.map((box) => box.node)), reading);
+  const pictures = () => [boxes.map((box, index) => ({ canvas: box.canvas, caption: field.meta.fields[index].title }))];
+  const saves = figureSaves(field.meta.file, pictures, () => fieldRows(field, state), () => themeColours(host));
+  const root = element("div", { class: "fields" }, element("div", { class: "maps" }, boxes.map((box) => box.node)), reading, saves);
   host.replaceChildren(root);
 
   function draw() {
@@ -65,6 +67,23 @@ function readingText(field, state) {
   return field.meta.by_head ? [`layer ${state.layer}, head ${state.head}: `, ...parts] : parts;
 }
 
+// A row for each cell, with what every field shows there; a cell that may not be read has no weight.
+function fieldRows(field, state) {
+  const own = field.meta.by_head ? `, layer ${state.layer}, head ${state.head}` : "";
+  const rows = [["query position", "query", "key position", "key", ...field.meta.fields.map(({ title }) => `${title}${own}`)]];
+  const values = field.meta.fields.map((_, index) => field.values(index, state));
+  for (let query = 0; query < field.count; query++)
+    for (let key = 0; key < field.count; key++) {
+      const cells = values.map((of, index) => {
+        const value = of[query * field.count + key];
+        if (field.meta.fields[index].kind === "mask") return value === -1 ? "may not read" : "may read";
+        return value === -1 ? null : Number.isFinite(value) ? value : notFinite(value);
+      });
+      rows.push([query, tokenCell(field.labels[query]), key, tokenCell(field.labels[key]), ...cells]);
+    }
+  return rows;
+}
+
 const BAR_ROOM = 34;
 
 function fieldBox(field, state, index, redraw) {
@@ -102,7 +121,7 @@ function fieldBox(field, state, index, redraw) {
     drawFieldBar(context, layout, look, spec, top);
     canvas.setAttribute("aria-label", `${spec.title}, query ${state.query}, key ${state.key}. Arrow keys move.`);
   }
-  return { node, draw };
+  return { node, canvas, draw };
 }
 
 function fieldLayout(field, width, index) {

@@ -63,6 +63,8 @@ function rankedPanel(panel, array, state, select) {
     const clamp = (value, end) => Math.max(0, Math.min(end - 1, value));
     select(clamp(state.layer + step[0], layers), clamp(state.head + step[1], heads));
   };
+  // a row for each cell of the grid: the last column, where there is one, has no head but a name
+  const gridRows = () => [["layer", "head", panel.title], ...Array.from(array.data, (value, at) => [Math.floor(at / columns), at % columns < heads ? at % columns : panel.extra, Number.isFinite(value) ? value : notFinite(value)])];
   const list = element("div", { class: "list", role: "list" }, panel.beside ? element("div", { class: "entry head" }, element("span"), element("span"), element("span", {}, "planted"), element("span", {}, panel.beside)) : null);
   const rows = panel.entries.map((entry) => {
     const bar = element("i");
@@ -80,6 +82,7 @@ function rankedPanel(panel, array, state, select) {
     element("h3", {}, panel.title),
     element("p", { class: "note" }, panel.definition),
     element("div", { class: "sides" }, element("div", { class: "grid" }, canvas, reading), list),
+    figureSaves(fileName(panel.title), () => [canvas], gridRows, () => look.colours, { title: () => panel.title }),
   );
 
   function draw(next) {

@@ -21,6 +21,7 @@ export default function ({ data, parentElement, setStateValue }) {
 
   const cursor = stepCursor(host, reads.url, reads, (answer) => setStateValue("cursor", answer));
   const parts = readsElements(host, cursor.node);
+  parts.left.append(figureSaves(`attention-of-step-${reads.step}`, () => [[parts.axis, parts.field], parts.scale], () => readsTable(reads), colours, { title: () => `Attention of step ${reads.step}` }));
   let [layout, rows] = [null, []];
 
   function draw() {
@@ -164,6 +165,19 @@ function readsNotes(reads, layout) {
   if (layout.factor > 1) notes.push(`Each cell is the largest weight of ${layout.factor} positions.`);
   if (reads.gaps) notes.push("Hatched: out of the layer’s window, which is a state and not a small weight.");
   return notes;
+}
+
+// The query's weights in every head: a row for each position it may read, or for each run of positions that came pooled.
+function readsTable(reads) {
+  const table = [["layer", "head", "position", ...(reads.pooled > 1 ? ["to position"] : ["token"]), reads.pooled > 1 ? "largest weight" : "weight"]];
+  for (let index = 0; index < reads.layers * reads.heads; index++)
+    for (let column = 0; column < reads.columns; column++) {
+      const weight = reads.weights[index * reads.columns + column];
+      const from = column * reads.pooled;
+      const where = reads.pooled > 1 ? Math.min(reads.positions, from + reads.pooled) - 1 : tokenCell(reads.labels[from]);
+      if (!Number.isNaN(weight)) table.push([Math.floor(index / reads.heads), index % reads.heads, from, where, weight]);
+    }
+  return table;
 }
 
 function longestName(reads, colours) {

@@ -13,26 +13,37 @@ function figureSaves(name, canvases, rows, colours, { title = () => "", png = "P
   );
 }
 
-// Canvases one under the other; one that is hidden takes no room.
+// One under the other: canvases, {canvas, caption}, or lists of these, which stand side by side. A hidden canvas takes no room.
 function saveCanvases(name, canvases, colours, title = "") {
   const ratio = pixelRatio();
-  const margin = Math.round(16 * ratio);
-  const drawn = canvases.filter((canvas) => canvas.clientWidth);
+  const [margin, line] = [Math.round(16 * ratio), Math.round(28 * ratio)];
+  const rows = canvases
+    .map((row) => [row].flat().map((item) => (item.canvas ? item : { canvas: item, caption: "" })))
+    .map((row) => row.filter(({ canvas }) => canvas.clientWidth))
+    .filter((row) => row.length)
+    .map((row) => ({ row, head: row.some(({ caption }) => caption) ? line : 0 }));
+  const gapOf = ({ head }) => (head ? margin : 0); // an axis lies against its field
+  const widthOf = (each) => each.row.reduce((sum, { canvas }) => sum + canvas.width + gapOf(each), -gapOf(each));
+  const heightOf = ({ row, head }) => head + Math.max(...row.map(({ canvas }) => canvas.height));
   const picture = element("canvas");
-  let top = margin + (title ? Math.round(28 * ratio) : 0);
-  picture.width = Math.max(...drawn.map((canvas) => canvas.width)) + 2 * margin;
-  picture.height = drawn.reduce((sum, canvas) => sum + canvas.height + margin, top);
+  picture.width = Math.max(...rows.map(widthOf)) + 2 * margin;
+  picture.height = rows.reduce((sum, each) => sum + heightOf(each) + margin, margin + (title ? line : 0));
   const pen = picture.getContext("2d");
+  const write = (text, x, y) => text && pen.fillText(text, x, y + 12 * ratio);
   pen.fillStyle = colours.background;
   pen.fillRect(0, 0, picture.width, picture.height);
-  if (title) {
-    pen.fillStyle = colours.ink;
-    pen.font = `500 ${14 * ratio}px ${colours.sans}`;
-    pen.fillText(title, margin, margin + 12 * ratio);
-  }
-  for (const canvas of drawn) {
-    pen.drawImage(canvas, margin, top);
-    top += canvas.height + margin;
+  pen.fillStyle = colours.ink;
+  pen.font = `500 ${14 * ratio}px ${colours.sans}`;
+  write(title, margin, margin);
+  let top = margin + (title ? line : 0);
+  for (const each of rows) {
+    let left = margin;
+    for (const { canvas, caption } of each.row) {
+      write(caption, left, top);
+      pen.drawImage(canvas, left, top + each.head);
+      left += canvas.width + gapOf(each);
+    }
+    top += heightOf(each) + margin;
   }
   picture.toBlob((blob) => saveBlob(blob, `${name}.png`));
 }
@@ -51,6 +62,9 @@ function csvCell(value) {
 
 // The text of a token as a cell: in quotation marks of its own, with line breaks written out.
 const tokenCell = (label) => JSON.stringify(label);
+
+// "Previous token" as part of a file's name: previous-token.
+const fileName = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
 
 function saveBlob(blob, name) {
   const link = element("a", { href: URL.createObjectURL(blob), download: name });
