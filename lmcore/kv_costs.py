@@ -7,7 +7,6 @@ layer takes `B * S * 2 K Dh * itemsize` bytes and one with a window w `B * min(S
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from lmcore.bounds import MAX_COUNT, count, one_of
 from lmcore.config import ModelConfig
@@ -120,7 +119,7 @@ def longest_context(cfg: ModelConfig, *, free_bytes: int, **how: object) -> int:
     `how` goes to `kv_cache_bytes`: batch, itemsize, beams, tensor_parallel, page, quantised, keep.
     """
     count("free_bytes", free_bytes, 0, 2**63)
-    return _largest(lambda context: _fits(partial(kv_cache_bytes, cfg, context=context, **how), free_bytes))  # type: ignore[arg-type]
+    return _largest(lambda context: sum(kv_cache_bytes(cfg, context=context, **how)), free_bytes)  # type: ignore[arg-type]
 
 
 def largest_batch(cfg: ModelConfig, *, free_bytes: int, context: int, **how: object) -> int:
@@ -130,18 +129,26 @@ def largest_batch(cfg: ModelConfig, *, free_bytes: int, context: int, **how: obj
     return MAX_COUNT if one == 0 else min(MAX_COUNT, free_bytes // one)
 
 
-def _fits(size: Callable[[], tuple[int, ...]], free: int) -> bool:
-    return sum(size()) <= free
+def _largest(size: Callable[[int], int], free: int) -> int:
+    """The largest n up to MAX_COUNT whose size fits, 0 when none does; the size never falls.
 
-
-def _largest(fits: Callable[[int], bool]) -> int:
-    """The largest n up to MAX_COUNT that fits, where every n below one that fits does so, too."""
-    if fits(MAX_COUNT):
-        return MAX_COUNT
+    The line through both ends says where to look (regula falsi, Illinois variant: the end that stays counts half); a
+    cache grows along few straight pieces, so that a few looks do. Every third halves, whatever the curve is.
+    """
     low, high = 0, MAX_COUNT
+    under, over = free - size(low), size(high) - free
+    if over <= 0 or under < 0:
+        return high if over <= 0 else low
+    looks = 0
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        looks += 1
+        middle = low + (high - low) * under // (under + over) if looks % 3 else (low + high) // 2
+        middle = min(max(middle, low + 1), high - 1)
+        room = free - size(middle)
+        if room >= 0:
+            low, under, over = middle, room, -(-over // 2)
+        else:
+            high, over, under = middle, -room, -(-under // 2)
     return low
 
 
