@@ -139,9 +139,12 @@ def pairs_payload(rope: Rope, trained: int) -> bytes:
     return pack({"view": "pairs", "rope": _fields(rope), "trained": trained, "urls": urls})
 
 
-def scalings_payload(rope: Rope, max_positions: int, *, applied: str, runs: bool) -> bytes:
+def scalings_payload(
+    rope: Rope, max_positions: int, *, applied: str, runs: bool, target: str = "the loaded model"
+) -> bytes:
     """The payload of the scalings side by side: the model's own spec, the sliders, the method applied to the model now
-    ("" for none) and whether there is a model to apply one to. Some 3 kB, and 16 bytes for each factor of the spec."""
+    ("" for none), whether there is a model to apply one to, and `target`, what of it that is, in words. Some 3 kB, and
+    16 bytes for each factor of the spec."""
     sliders = [asdict(parameter) for parameter in parameters(rope, max_positions)]
     names = [p["key"] for p in sliders]
     return pack(
@@ -153,6 +156,7 @@ def scalings_payload(rope: Rope, max_positions: int, *, applied: str, runs: bool
             "parameters": sliders,
             "applied": applied,
             "runs": runs,
+            "target": target,
             "urls": {name: f"scale_{name}" for name in ("method", "curve", "position", "applied", *names)}
             | {"pair": "pair"},
         }

@@ -70,18 +70,20 @@ def token_losses(
     texts: Int64[np.ndarray, "W T"],
     rope: Rope | None = None,
     *,
+    layers: frozenset[int] | None = None,
     piece: int = PIECE,
     progress: Progress = _untold,
 ) -> Losses:
     """`-log p` of each token in nats, float32; NaN at position 0, which nothing predicts.
 
-    With `rope`, under that spec in every rotary layer, at the frequencies that it has for the whole length T.
+    With `rope`, under that spec in every rotary layer, or in those of `layers`, at the frequencies that it has for the
+    whole length T.
     `progress(tokens done, of)` is called after each piece; what it raises passes through. NotInModel beyond a table of
     learned positions; CapacityError when the cache does not fit.
     """
     count, length = texts.shape
     _check_end(model.cfg, length)
-    edits = Edits(rope=None if rope is None else at_length(rope, length))
+    edits = Edits(rope=None if rope is None else at_length(rope, length), rope_layers=layers)
     out = np.full((count, length), np.nan, np.float32)
     for row in range(0, count, at_once := max(1, piece // length)):
         tokens = torch.from_numpy(texts[row : row + at_once]).to(model.device)

@@ -231,7 +231,8 @@ class Transformer(nn.Module):
 
     def _rope_of(self, layer: int, edits: Edits) -> Rope | None:
         own = self.cfg.rope_of(layer)
-        return edits.rope if own is not None and edits.rope is not None else own
+        changed = edits.rope is not None and (edits.rope_layers is None or layer in edits.rope_layers)
+        return edits.rope if own is not None and changed else own
 
     def _ropes(self, edits: Edits) -> set[Rope]:
         return {rope for layer in range(self.cfg.n_layers) if (rope := self._rope_of(layer, edits)) is not None}

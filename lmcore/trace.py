@@ -101,7 +101,8 @@ SOFTMAXES = ("safe", "unsafe_float16", "mask_after")
 class Edits:
     """What this forward does differently from the model as trained. Every field at its default changes nothing.
 
-    - `mask`, `rope`, `scale` take the place of the model's own in every layer.
+    - `mask`, `rope`, `scale` take the place of the model's own in every layer; `rope` where a layer has one, and in
+      `rope_layers` only if these are given: of a model with two kinds of rotary layers (Gemma 3), one can be scaled.
     - `pairing` "interleaved" turns dims 2i and 2i + 1 of weights made for half-split pairs: the classic mix-up.
       `rotate_values` turns v as well as q and k.
     - `softmax`: "safe", the row maximum subtracted; "unsafe_float16", exp and sum in float16 without it;
@@ -113,6 +114,7 @@ class Edits:
 
     mask: Mask | None = None
     rope: Rope | None = None
+    rope_layers: frozenset[int] | None = None
     scale: float | None = None
     pairing: str = "half-split"
     rotate_values: bool = False

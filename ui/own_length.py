@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from lmcore.config import ModelConfig
 from lmcore.errors import Cancelled, LmcoreError
 from lmcore.scalings import SCALINGS, scaled
 from lmcore.specs import Rope
-from ui import runs
+from ui import rotary, runs
 from ui.job import Job, Jobs
 from ui.lru import ByteLRU
 from ui.models import Opened, when_one_leaves
@@ -28,11 +28,15 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True)
 class Asked:
-    """What is measured of a model: its losses at `length` positions in `windows` windows under a scaling, or OWN."""
+    """What is measured of a model: its losses at `length` positions in `windows` windows under a scaling, or OWN.
+
+    `layers` names the kind of rotary layers that is scaled (`ui.rotary`), and says nothing where it is OWN.
+    """
 
     length: int
     windows: int
     kind: str = OWN
+    layers: str = rotary.ALL
 
 
 def trained(cfg: ModelConfig) -> int:
@@ -52,16 +56,23 @@ def lengths(cfg: ModelConfig) -> list[int]:
 
 
 def kinds(cfg: ModelConfig) -> tuple[str, ...]:
-    """The scalings that can be tried: with one kind of rotary layer, all of them."""
-    return (OWN, *SCALINGS) if cfg.rope is not None and cfg.local_rope is None else (OWN,)
+    """The scalings that can be tried: where a layer turns, all of them."""
+    return (OWN, *SCALINGS) if rotary.kinds(cfg) else (OWN,)
 
 
 def spec(cfg: ModelConfig, asked: Asked) -> Rope | None:
     """The rotary spec of a measurement, scaled by as much as the length exceeds the trained one; None is the own."""
-    if asked.kind == OWN or cfg.rope is None:
+    if asked.kind == OWN or not rotary.kinds(cfg):
         return None
     start = trained(cfg)
-    return scaled(cfg.rope, asked.kind, factor=max(1.0, asked.length / start), trained=start)
+    return scaled(
+        rotary.named(cfg, asked.layers).rope, asked.kind, factor=max(1.0, asked.length / start), trained=start
+    )
+
+
+def scaled_layers(cfg: ModelConfig, asked: Asked) -> frozenset[int] | None:
+    """The layers that get that spec; None is all that have one."""
+    return None if asked.kind == OWN else rotary.named(cfg, asked.layers).only
 
 
 @cache
@@ -93,7 +104,11 @@ _JOBS: Jobs[None] = Jobs("own length", abandoned_after_s=PATIENCE_S)
 
 def losses(opened: Opened, asked: Asked) -> np.ndarray | None:
     """(W, T) in nats, if they have been measured."""
-    return _LOSSES.peek((opened.key, asked))
+    return _LOSSES.peek(_kept_as(opened, asked))
+
+
+def _kept_as(opened: Opened, asked: Asked) -> Hashable:
+    return opened.key, replace(asked, layers=rotary.ALL) if asked.kind == OWN else asked
 
 
 def estimated(opened: Opened, asked: Asked) -> float | None:
@@ -145,9 +160,15 @@ def measure(opened: Opened, asked: Asked, say: Callable[[str], bool]) -> None:
 
     tell(0, 1)
     with runs.forwarding():
-        _LOSSES.put(
-            (opened.key, asked), token_losses(opened.model, texts, spec(opened.config, asked), piece=512, progress=tell)
+        found = token_losses(
+            opened.model,
+            texts,
+            spec(opened.config, asked),
+            layers=scaled_layers(opened.config, asked),
+            piece=512,
+            progress=tell,
         )
+    _LOSSES.put(_kept_as(opened, asked), found)
 
 
 def running(opened: Opened) -> Job[None] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import streamlit as st
 from figures.extrapolation import Curve, curves_payload, doublings, own_said
 from figures.format import fixed, group, sig
 from figures.table import csv_text
-from ui import components, extrapolating, guard, models, own_length, page
+from ui import components, extrapolating, guard, models, own_length, page, rotary
 from ui.markdown import plain
 from ui.own_length import OWN, Asked
 
@@ -36,7 +37,11 @@ def section(opened: models.Opened) -> None:
         return
     asked = _controls(opened)
     _run(opened, asked)
-    measured = [(kind, found) for kind in own_length.kinds(cfg) if (found := _known(opened, asked, kind)) is not None]
+    measured = [
+        (kind, found)
+        for kind in own_length.kinds(cfg)
+        if (found := own_length.losses(opened, replace(asked, kind=kind))) is not None
+    ]
     if measured:
         _chart(opened, asked, measured)
     if cfg.learned_positions is not None:
@@ -45,10 +50,6 @@ def section(opened: models.Opened) -> None:
             f"Its positions are a learned table of {group(end)} rows. At position {group(end)} there is nothing to "
             "look up, so no length beyond can be chosen."
         )
-
-
-def _known(opened: models.Opened, asked: Asked, kind: str) -> np.ndarray | None:
-    return own_length.losses(opened, Asked(asked.length, asked.windows, kind))
 
 
 def _controls(opened: models.Opened) -> Asked:
@@ -69,9 +70,12 @@ def _controls(opened: models.Opened) -> Asked:
         kind = st.segmented_control(
             "RoPE", kinds, default=OWN, key="positions_own_kind", required=True, format_func=name_of, **_LINK
         )
-    elif opened.config.local_rope is not None:
-        st.markdown(":small[:gray[It has two kinds of rotary layers; one scaling for both would mean nothing.]]")
-    return Asked(int(length), int(windows), str(kind))
+    if len(rotary.kinds(opened.config)) < 2:
+        return Asked(int(length), int(windows), str(kind))
+    scaled = rotary.choose(opened.config, "positions_own_layers")
+    if said := rotary.reach_said(scaled):
+        page.prose(f":small[:gray[{said}]]")
+    return Asked(int(length), int(windows), str(kind), scaled.name)
 
 
 def _run(opened: models.Opened, asked: Asked) -> None:
@@ -152,7 +156,8 @@ def _chart(opened: models.Opened, asked: Asked, measured: list[tuple[str, np.nda
 
 
 def snippet(opened: models.Opened, asked: Asked) -> str:
-    rope = own_length.spec(opened.config, asked)
+    rope, layers = own_length.spec(opened.config, asked), own_length.scaled_layers(opened.config, asked)
+    only = "" if layers is None else f", layers=frozenset({set(layers)!r})"
     return f"""
 from lmcore.checkpoint import load_pretrained
 from lmcore.extrapolate import token_losses, windows
@@ -160,5 +165,5 @@ from lmcore.specs import Rope
 
 model, tokenizer, _ = load_pretrained({opened.choice.source!r}, dtype={opened.dtype!r})
 texts = windows(tokenizer.encode(text), {asked.length}, {asked.windows})
-token_losses(model, texts, {rope!r})  # (windows, positions) in nats
+token_losses(model, texts, {rope!r}{only})  # (windows, positions) in nats
 """

@@ -2,42 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import streamlit as st
-
 from figures.scalings import pairs_payload
-from lmcore.config import ModelConfig
 from lmcore.specs import Rope
-from ui import components, guard, models, page
-
-_LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
-
-
-def ropes(cfg: ModelConfig) -> dict[str, Rope]:
-    """The rotary specs that this model's layers have, by which layers have them."""
-    found: dict[Rope, list[int]] = {}
-    for layer in range(cfg.n_layers):
-        if (rope := cfg.rope_of(layer)) is not None:
-            found.setdefault(rope, []).append(layer)
-    if len(found) == 1:
-        return {"all layers": next(iter(found))}
-    return {f"{len(layers)} layers from layer {layers[0]}": rope for rope, layers in found.items()}
-
-
-def chosen(cfg: ModelConfig, key: str) -> Rope:
-    """The model's rotary spec; where its layers have several, the one that is chosen under `key`."""
-    named = ropes(cfg)
-    names = list(named)
-    if len(names) == 1:
-        return named[names[0]]
-    widest = max(names, key=lambda name: named[name].base)
-    return named[st.segmented_control("Layers", names, default=widest, key=key, required=True, **_LINK)]
-
-
-def trained(cfg: ModelConfig, rope: Rope) -> int:
-    """The context at which the unscaled frequencies were trained."""
-    return rope.original_max_positions or cfg.max_positions
+from ui import components, guard, models, page, rotary
 
 
 @guard.fragment
@@ -49,8 +16,8 @@ def section(opened: models.Opened) -> None:
         "the trained context never completes a turn there: past it, its angles are new to the model. Another base is "
         "not a slower clock for all of them: the first pair keeps its speed, the last takes nearly all of the change.",
     )
-    rope = chosen(opened.config, "positions_layers")
-    components.mount("frequencies", pairs_payload(rope, trained(opened.config, rope)), key="positions_pairs")
+    rope = rotary.choose(opened.config, "positions_layers").rope
+    components.mount("frequencies", pairs_payload(rope, rotary.trained(opened.config, rope)), key="positions_pairs")
     page.formula(
         r"\theta_i = b^{-2i/d}",
         r"\lambda_i = \frac{2\pi}{\theta_i}",

@@ -35,12 +35,13 @@ _KEPT: ByteLRU[Rescaled] = ByteLRU(
 )
 
 
-def compare(opened: Opened, ids: tuple[int, ...], rope: Rope) -> Rescaled:
-    """One forward with `rope` in every layer that has one, beside the plain one; the weights are not touched."""
-    return _KEPT.get((opened.key, ids, rope), lambda: _compare(opened, ids, rope))
+def compare(opened: Opened, ids: tuple[int, ...], rope: Rope, layers: frozenset[int] | None = None) -> Rescaled:
+    """One forward with `rope` in every layer that has one, or in those of `layers`, beside the plain one; the weights
+    are not touched."""
+    return _KEPT.get((opened.key, ids, rope, layers), lambda: _compare(opened, ids, rope, layers))
 
 
-def _compare(opened: Opened, ids: tuple[int, ...], rope: Rope) -> Rescaled:
+def _compare(opened: Opened, ids: tuple[int, ...], rope: Rope, layers: frozenset[int] | None) -> Rescaled:
     import torch
 
     from lmcore.trace import Edits
@@ -48,7 +49,7 @@ def _compare(opened: Opened, ids: tuple[int, ...], rope: Rope) -> Rescaled:
     own = runs.run(opened, ids, layers=()).logits
     with runs.forwarding():
         tokens = torch.tensor([ids], device=opened.model.device)
-        new = opened.model.forward(tokens, edits=Edits(rope=rope)).logits[0].float().cpu().numpy()
+        new = opened.model.forward(tokens, edits=Edits(rope=rope, rope_layers=layers)).logits[0].float().cpu().numpy()
     moved = np.abs(new - own)
     position, token = np.unravel_index(int(np.nanargmax(moved)) if np.isfinite(moved).any() else 0, moved.shape)
     return Rescaled(

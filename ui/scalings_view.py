@@ -13,7 +13,7 @@ from figures.masks import beside_payload, beside_tile
 from figures.scalings import METHODS, changed_fields, scaled, scalings_payload, settings_of
 from lmcore.frequencies import frequencies, same_frequencies
 from lmcore.specs import Rope
-from ui import components, guard, models, page, pairs_view, rescaled, runs, vocabulary
+from ui import components, guard, models, page, rescaled, rotary, runs, vocabulary
 from ui.markdown import plain
 
 KEY = "positions_scalings"
@@ -30,13 +30,16 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
         "that turned too little. Nothing is trained here: the curves are the papers’ formulas at the sliders’ values.",
     )
     cfg = opened.config
-    rope = pairs_view.chosen(cfg, "positions_scaled_layers")
+    kind = rotary.choose(cfg, "positions_scaled_layers")
+    rope = kind.rope
+    if said_of := rotary.reach_said(kind):
+        page.prose(f":small[:gray[{said_of}]]")
     applied, spec = chosen(rope, cfg.max_positions)
     can_run = opened.weights is not None and bool(prompt.ids)
-    payload = scalings_payload(rope, cfg.max_positions, applied=applied, runs=can_run)
+    payload = scalings_payload(rope, cfg.max_positions, applied=applied, runs=can_run, target=target(kind))
     components.mount("frequencies", payload, key=KEY, values={"applied": None})
     if spec is not None and can_run:
-        outcome(opened, prompt.ids, METHODS[applied], rope, spec)
+        outcome(opened, prompt.ids, METHODS[applied], kind, spec)
     page.formula(
         r"\text{linear: } \theta'_i = \theta_i / s \qquad \text{NTK-aware: } b' = b\, s^{d/(d-2)}",
         r"\text{YaRN, Llama 3: } \theta'_i = (1 - \gamma_i)\, \theta_i / s + \gamma_i\, \theta_i",
@@ -49,7 +52,7 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
         "pair by a factor of its own, found by search; a curve stands for these factors here."
     )
     with page.tools():
-        page.source("lmcore.frequencies.frequencies", snippet(rope, spec or rope), key="positions_scalings_source")
+        page.source("lmcore.frequencies.frequencies", snippet(kind, spec or rope), key="positions_scalings_source")
 
 
 def chosen(rope: Rope, max_positions: int) -> tuple[str, Rope | None]:
@@ -64,11 +67,16 @@ def chosen(rope: Rope, max_positions: int) -> tuple[str, Rope | None]:
     return str(method), scaled(str(method), settings_of(given, rope, max_positions), rope)
 
 
-def outcome(opened: models.Opened, ids: tuple[int, ...], name: str, own: Rope, spec: Rope) -> None:
+def target(kind: rotary.Kind) -> str:
+    """What a scaling is applied to."""
+    return "the loaded model" if kind.only is None else f"the {kind.name}"
+
+
+def outcome(opened: models.Opened, ids: tuple[int, ...], name: str, kind: rotary.Kind, spec: Rope) -> None:
     """Both runs of the prompt beside each other, and what changed in the spec and in which pairs."""
-    page.section(f"{name} on the loaded model")
+    page.section(f"{name} on {target(kind)}")
     with page.awaited("positions_applied", height=330)():
-        found = rescaled.compare(opened, ids, spec)
+        found = rescaled.compare(opened, ids, spec, kind.only)
         before, after = found.mean_losses
         tiles = [
             beside_tile("Mean loss", before, after, unit="nats", note="Of all tokens but the first."),
@@ -89,8 +97,8 @@ def outcome(opened: models.Opened, ids: tuple[int, ...], name: str, own: Rope, s
         components.mount("beside", payload, key="positions_beside")
         if len(ids) > 2:
             _losses(found, name)
-    page.prose(_fields(own, spec))
-    page.notice(said(opened, ids, own, spec, found))
+    page.prose(_fields(kind.rope, spec))
+    page.notice(said(opened, ids, kind, spec, found))
 
 
 def _losses(found: rescaled.Rescaled, name: str) -> None:
@@ -121,10 +129,12 @@ def _fields(own: Rope, spec: Rope) -> str:
     return "\n".join(["| field of the rotary spec | the model’s own | applied |", "|---|---|---|", *rows])
 
 
-def said(opened: models.Opened, ids: tuple[int, ...], own: Rope, spec: Rope, found: rescaled.Rescaled) -> list[str]:
+def said(
+    opened: models.Opened, ids: tuple[int, ...], kind: rotary.Kind, spec: Rope, found: rescaled.Rescaled
+) -> list[str]:
     """What changed, in which pairs, and what it did, computed from both specs and both runs."""
     count = len(ids)
-    (theta, factor), (other, applied) = frequencies(own, count), frequencies(spec, count)
+    (theta, factor), (other, applied) = frequencies(kind.rope, count), frequencies(spec, count)
     points = [_pairs_said(theta, other, factor, applied, count)]
     before, after = found.mean_losses
     if found.largest == 0:
@@ -142,9 +152,15 @@ def said(opened: models.Opened, ids: tuple[int, ...], own: Rope, spec: Rope, fou
         )
         points.append(f"The mean loss {verb} from {fixed(before, 4)} to {fixed(after, 4)} nats. {why}")
     points.append(
-        "The weights are as they were: the forward was given another rotary spec. *Undo* leaves nothing behind."
+        f"The weights are as they were: the forward was given another rotary spec{_where(opened, kind)}. *Undo* leaves "
+        "nothing behind."
     )
     return points
+
+
+def _where(opened: models.Opened, kind: rotary.Kind) -> str:
+    others = opened.config.n_layers - len(kind.layers)
+    return "" if kind.only is None else f" in {group(len(kind.layers))} layers and its own in the other {group(others)}"
 
 
 def _pairs_said(theta: np.ndarray, other: np.ndarray, factor: float, applied: float, count: int) -> str:
@@ -166,15 +182,16 @@ def _pairs_said(theta: np.ndarray, other: np.ndarray, factor: float, applied: fl
     )
 
 
-def snippet(own: Rope, spec: Rope) -> str:
+def snippet(kind: rotary.Kind, spec: Rope) -> str:
+    only = "" if kind.only is None else f", rope_layers=frozenset({set(kind.layers)!r})"
     return f"""
 import torch
 from lmcore.frequencies import frequencies
 from lmcore.specs import Rope
 from lmcore.trace import Edits
 
-own = {own!r}
+own = {kind.rope!r}
 spec = {spec!r}
 frequencies(own, 1024)[0] / frequencies(spec, 1024)[0]  # what each pair is divided by
-model.forward(tokens, edits=Edits(rope=spec)).logits  # the same weights, turned otherwise
+model.forward(tokens, edits=Edits(rope=spec{only})).logits  # the same weights, turned otherwise
 """

@@ -11,7 +11,7 @@ from figures.format import group, sig
 from figures.turning import turning_payload
 from lmcore.frequencies import frequencies
 from lmcore.specs import Latent
-from ui import components, guard, models, page, pairs_view, runs, turned, vocabulary
+from ui import components, guard, models, page, rotary, runs, turned, vocabulary
 from ui.heads import EPS
 
 _LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
@@ -44,7 +44,7 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
             theta,
             factor,
             layer=layer,
-            trained=pairs_view.trained(opened.config, found.rope),
+            trained=rotary.trained(opened.config, found.rope),
         )
         components.mount("turning", payload, key="positions_turning")
     page.notice(points(opened, prompt, found))

@@ -14,11 +14,14 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from figures.payload import unpack
 from lmcore.checkpoint import Loaded, load_pretrained
 from lmcore.frequencies import frequencies
+from lmcore.scalings import scaled
 from lmcore.specs import Rope
 from lmcore.trace import Capture, Edits
+from tests.lmcore.family_models import VARIANTS, build
 from tests.lmcore.tiny import hf_llama
 from tests.pages.test_every_page import open_page
-from ui import state
+from ui import models, own_length, rotary, state
+from ui.own_length import Asked
 
 IDS = "3 14 15 92 65 35 89 79"
 
@@ -123,3 +126,67 @@ def test_a_config_alone_has_its_frequencies_and_no_run() -> None:
     assert pairs["rope"]["type"] == scalings["rope"]["type"] == "llama3"
     assert pairs["trained"] == 8192
     assert not scalings["runs"]
+
+
+SLIDING, FULL = "2 sliding layers", "2 full layers"
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Four layers in turn: a window of 5 tokens and base 50, or all tokens, base 500 and linear scaling."""
+    path = tmp_path_factory.mktemp("gemma3")
+    build(VARIANTS["gemma3"]).save_pretrained(path)
+    return str(path)
+
+
+@pytest.mark.parametrize(("name", "layers"), [(SLIDING, {0, 2}), (FULL, {1, 3})])
+def test_of_two_kinds_of_rotary_layers_the_chosen_one_is_scaled(gemma: str, name: str, layers: set[int]) -> None:
+    at = positions(gemma, positions_scaled_layers=name, scale_applied="linear", scale_factor="2")
+    model = load_pretrained(gemma, dtype="float32", device="cpu").model
+    own = model.cfg.rope_of(min(layers))
+    assert own is not None
+    spec = Rope(rotary_dim=own.rotary_dim, base=own.base, type="linear", factor=2.0)
+    tokens = torch.tensor([[int(word) for word in IDS.split()]])
+    edits = (Edits(), Edits(rope=spec, rope_layers=frozenset(layers)), Edits(rope=spec))
+    plain, new, everywhere = (model.forward(tokens, edits=one).logits[0] for one in edits)
+    [(_, _), (meta, _)] = payloads(at, "frequencies")
+    assert (meta["rope"]["base"], meta["target"]) == (own.base, f"the {name}")
+    tile = next(t for t in payloads(at, "beside")[0][0]["tiles"] if t["name"] == "Largest change of a logit")
+    assert float(tile["changed"]) == pytest.approx(float((new - plain).abs().max()), rel=1e-3)
+    assert (new - everywhere).abs().max() > 0.05
+    words = said(at)
+    assert "in 2 layers and its own in the other 2" in words
+    assert ("read the last 5 keys only" in words) == (name == SLIDING)
+
+
+def test_of_two_kinds_of_rotary_layers_the_widest_is_offered_first(gemma: str) -> None:
+    cfg = load_pretrained(gemma, device="cpu").model.cfg
+    assert [kind.name for kind in rotary.kinds(cfg)] == [SLIDING, FULL]
+    assert rotary.widest(cfg).name == rotary.named(cfg, "none of them").name == FULL
+    own, asked = own_length.Asked(64, 1), Asked(64, 1, "yarn", SLIDING)
+    assert own_length.kinds(cfg) == (own_length.OWN, *own_length.SCALINGS)
+    assert (own_length.spec(cfg, own), own_length.scaled_layers(cfg, own)) == (None, None)
+    assert cfg.local_rope is not None
+    assert own_length.spec(cfg, asked) == scaled(cfg.local_rope, "yarn", factor=1.0, trained=64)
+    assert own_length.scaled_layers(cfg, asked) == {0, 2}
+    assert rotary.kinds(cfg.changed(rope=None, local_rope=None)) == ()
+    [alone] = rotary.kinds(cfg.changed(local_rope=None))
+    assert (alone.name, alone.only, alone.window) == (rotary.ALL, None, None)
+
+
+def test_losses_past_the_trained_length_are_kept_by_the_layers_that_were_scaled(
+    gemma: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = models._load(state.Choice(state.TYPED, gemma, "cpu", "float32"), lambda line: True)
+    ids = tuple(np.random.default_rng(0).integers(3, 96, 64).tolist())
+    monkeypatch.setattr(own_length, "text_of", lambda opened, tokens: ("ids", ids))
+    wanted = [Asked(48, 1, "yarn", name) for name in (SLIDING, FULL)] + [Asked(48, 1, own_length.OWN, SLIDING)]
+    for asked in wanted:
+        assert own_length.losses(opened, asked) is None
+        own_length.measure(opened, asked, lambda line: True)
+    sliding, full, own = (own_length.losses(opened, asked) for asked in wanted)
+    assert sliding is not None
+    assert full is not None
+    assert own is not None
+    assert np.nanmax(np.abs(sliding - full)) > 0.05
+    assert own_length.losses(opened, Asked(48, 1)) is own

@@ -219,7 +219,7 @@ function applyButtons(meta, state, settings, apply) {
   if (!meta.runs) return [];
   const name = (key) => meta.methods.find(([method]) => method === key)?.[1];
   const stands = meta.applied && state.sent !== undefined && state.sent === JSON.stringify({ method: state.method, ...settings });
-  const text = stands ? `${name(meta.applied)} is applied` : `Apply ${state.method === "none" ? "no scaling" : name(state.method)} to the loaded model`;
+  const text = stands ? `${name(meta.applied)} is applied` : `Apply ${state.method === "none" ? "no scaling" : name(state.method)} to ${meta.target}`;
   const buttons = [element("button", { type: "button", class: "apply-button", "data-apply": "apply", disabled: stands ? "" : null, onclick: () => apply(state.method) }, text)];
   if (meta.applied) buttons.push(element("button", { type: "button", class: "apply-button", "data-apply": "undo", onclick: () => apply("") }, "Undo"));
   return buttons;
