@@ -38,6 +38,17 @@ class Step:
     allocated_bytes: int
 
 
+@dataclass(frozen=True, eq=False)
+class _Forward:
+    """What one forward gave: the cache with the tokens `read`, the logits of the last, and the forward's own time."""
+
+    read: tuple[int, ...]
+    cache: KVCache
+    logits: np.ndarray
+    tokens: int
+    time_s: float
+
+
 class Decoder:
     """Prefill, then one token a step, on a cache of its own; two decoders on one model never meet.
 
@@ -72,6 +83,7 @@ class Decoder:
         self.keep_logits, self.watch = keep_logits, watch
         self.prompt = tuple(int(token) for token in tokens)
         self.steps: list[Step] = []
+        self._ahead: _Forward | None = None
         self.cache = KVCache.empty(
             model.cfg,
             capacity or max(32, 2 * len(self.prompt)),
@@ -96,34 +108,60 @@ class Decoder:
         """
         if force is not None:
             self._check_forced(force)
-        before = self.cache.length
+        ran = self._ahead if self._is_ahead() else self._forward(self.cache)
+        assert ran is not None
+        self.cache, self._ahead = ran.cache, None
+        step, found = self._made(ran, force)
+        kept = self.keep_logits is None or step.index < self.keep_logits
+        self.steps.append(step if kept else replace(step, logits=_LET_GO))
+        self._tell(step, found)
+        return step
+
+    def ahead(self) -> tuple[Step, Distribution | None]:
+        """The step that `step()` would make now, and what its token was drawn from, without making it.
+
+        The forward runs on a copy of the cache. It is kept, so that `step()`, which then runs none, gives just this
+        step with the time that the forward took; another token before it makes it void.
+        """
+        if not self._is_ahead():
+            self._ahead = None
+            self._ahead = self._forward(self.cache.fork())
+        assert self._ahead is not None
+        return self._made(self._ahead, None)
+
+    def _is_ahead(self) -> bool:
+        return self._ahead is not None and self._ahead.read == self.tokens
+
+    def _forward(self, cache: KVCache) -> _Forward:
+        """Run what the cache has not seen; a forward that fails leaves it as it was."""
+        before = cache.length
         waiting = self.tokens[before:]
         start = time.perf_counter()
         try:
-            last = prefill(self.model, waiting, cache=self.cache, chunk=self.chunk)
+            last = prefill(self.model, waiting, cache=cache, chunk=self.chunk)
             logits = last.float().cpu().numpy()
         except BaseException:
-            self._back_to(before)
+            _cut(cache, before)
             raise
         elapsed = time.perf_counter() - start
-        position = before + len(waiting)
-        token, found = self._draw(logits, position, force)
+        return _Forward(read=self.tokens, cache=cache, logits=logits, tokens=len(waiting), time_s=elapsed)
+
+    def _made(self, ran: _Forward, force: int | None) -> tuple[Step, Distribution | None]:
+        position = ran.cache.length
+        token, found = self._draw(ran.logits, position, force)
         step = Step(
             index=len(self.steps),
             position=position,
             token=token,
             forced=force is not None,
-            logits=logits,
-            forward_tokens=len(waiting),
-            time_s=elapsed,
-            cache_length=self.cache.length,
-            used_bytes=self.cache.used_bytes,
-            allocated_bytes=self.cache.allocated_bytes,
+            logits=ran.logits,
+            forward_tokens=ran.tokens,
+            time_s=ran.time_s,
+            cache_length=ran.cache.length,
+            used_bytes=ran.cache.used_bytes,
+            allocated_bytes=ran.cache.allocated_bytes,
         )
-        kept = self.keep_logits is None or step.index < self.keep_logits
-        self.steps.append(step if kept else replace(step, logits=_LET_GO))
-        self._tell(step, found)
-        return step
+        return step, found
 
     def choose(self, index: int, token: int | None = None) -> Step:
         """Choose again at a step that has run: `token`, or what the sampler now draws from the logits it had.
@@ -192,7 +230,10 @@ class Decoder:
             return
         length = self.steps[n - 1].cache_length if n else 0
         del self.steps[n:]
-        self._back_to(length)
+        self._ahead = None
+        _cut(self.cache, length)
 
-    def _back_to(self, length: int) -> None:
-        self.cache.truncate(length if self.cache.can_truncate(length) else 0)
+
+def _cut(cache: KVCache, length: int) -> None:
+    """Forget positions from `length` on, or all of them where a windowed layer has evicted what they read."""
+    cache.truncate(length if cache.can_truncate(length) else 0)

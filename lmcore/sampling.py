@@ -173,7 +173,12 @@ def _likeliest(probs: Probs, mass: float, most: int = 1024) -> np.ndarray:
 
 def draw(probs: Probs, *, seed: int, position: int) -> int:
     """Inverse-CDF draw from `probs` with a uniform number that depends on (seed, position) alone."""
-    return pick(probs, np.random.default_rng((seed, position)).random())
+    return pick(probs, uniform(seed, position))
+
+
+def uniform(seed: int, position: int) -> float:
+    """The number in [0, 1) that decides the draw at a position."""
+    return float(np.random.default_rng((seed, position)).random())
 
 
 def pick(probs: Probs, point: float) -> int:

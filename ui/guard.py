@@ -60,12 +60,15 @@ def guard() -> Iterator[None]:
         st.error(APOLOGY, icon=":material/error:")
 
 
-def fragment(draw: F) -> F:
-    """`st.fragment` with the guard inside, since a fragment runs again without the shell round it."""
+def fragment(draw: F, *, key: str | None = None) -> F:
+    """`st.fragment` with the guard inside, since a fragment runs again without the shell round it.
+
+    A callback may run it again by its `key`, without the page.
+    """
 
     @wraps(draw)
     def guarded(*args: Any, **kwargs: Any) -> None:
         with guard():
             draw(*args, **kwargs)
 
-    return st.fragment(guarded)  # type: ignore[return-value]
+    return st.fragment(guarded, key=key)  # type: ignore[return-value]

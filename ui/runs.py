@@ -176,6 +176,23 @@ def forwarding() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forwarding_if_idle() -> Iterator[bool]:
+    """Room for one forward that nobody waits for: whether there is, which is so while no other runs."""
+    taken = 0
+    try:
+        while taken < FORWARDS_AT_ONCE and _FORWARDS.acquire(blocking=False):
+            taken += 1
+        idle = taken == FORWARDS_AT_ONCE
+        if idle:
+            _FORWARDS.release(taken - 1)
+            taken = 1
+        yield idle
+    finally:
+        if taken:
+            _FORWARDS.release(taken)
+
+
 def run(
     opened: Opened,
     tokens: Iterable[int],

@@ -103,6 +103,43 @@ def test_a_full_cache_refuses_and_stays_as_it_was(model: Transformer) -> None:
     assert bool((decoder.cache.keys(0) == before).all())
 
 
+@pytest.mark.parametrize("kind", ["full", "windowed"])
+def test_a_step_run_ahead_is_the_step_that_is_then_made_without_a_forward(
+    model: Transformer, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking ahead changes nothing; another token, another sampler or seed meanwhile is heeded."""
+    used, ids, ran = model if kind == "full" else windowed(), tiny_tokens()[0].tolist(), []
+    plain, looking = (Decoder(used, ids, SAMPLER, seed=5) for _ in range(2))
+    forward = Transformer.forward
+    monkeypatch.setattr(Transformer, "forward", lambda *args, **given: ran.append(1) or forward(*args, **given))
+    for _ in range(4):
+        expected = plain.step()
+        ran.clear()
+        before = (looking.tokens, looking.cache.length)
+        told, _ = looking.ahead()
+        looking.ahead()
+        assert (looking.tokens, looking.cache.length) == before
+        made = looking.step()
+        assert len(ran) == 1
+        assert (made.token, made.cache_length) == (expected.token, expected.cache_length)
+        assert made.time_s == told.time_s
+        np.testing.assert_allclose(made.logits, expected.logits, atol=1e-5)
+
+
+def test_a_step_run_ahead_is_void_after_another_token(model: Transformer) -> None:
+    decoder = Decoder(model, [1, 2, 3], SAMPLER, seed=1)
+    run(decoder, 3)
+    decoder.ahead()
+    decoder.choose(2, 7)
+    fresh = Decoder(model, [1, 2, 3], SAMPLER, seed=1)
+    run(fresh, 2)
+    fresh.step(force=7)
+    assert decoder.step().token == fresh.step().token
+    decoder.ahead()
+    decoder.resample(Sampler(temperature=0), 1)
+    assert decoder.ahead()[0].token == int(decoder.ahead()[0].logits.argmax())
+
+
 def test_growing_keeps_what_was_there(model: Transformer) -> None:
     small = Decoder(model, [1, 2, 3], SAMPLER, seed=4)
     large = Decoder(model, [1, 2, 3], SAMPLER, seed=4, capacity=200)
