@@ -71,6 +71,23 @@ def reusable(cache: KVCache, seen: Sequence[int], tokens: Sequence[int]) -> KVCa
     return copy
 
 
+def hand_over(old: KVCache, seen: Sequence[int], new: KVCache, tokens: Sequence[int]) -> int:
+    """Copy into the empty cache `new` what `old`, of the text `seen`, holds of the start of `tokens`; how many positions.
+
+    `new` keeps its own capacity, which must hold them. At least one token is left to run, for its logits. Nothing is
+    copied where a windowed layer has evicted what that token reads, nor from keys whose frequencies follow the length.
+    """
+    assert new.length == 0
+    kept = min(common_prefix(seen[: old.length], tokens), len(tokens) - 1)
+    if kept == 0 or old.turned is not None or not old.can_truncate(kept):
+        return 0
+    for layer, (of_old, of_new) in enumerate(zip(old.layers, new.layers, strict=True)):
+        held = kept - of_old.start
+        new.append(layer, old.keys(layer)[:, :, :held], old.values(layer)[:, :, :held])
+        of_new.start, of_new.end = of_old.start, kept
+    return kept
+
+
 def score_bytes(cfg: ModelConfig, *, tokens: int, cached: int, itemsize: int) -> int:
     """Bytes of one layer's scores H x T x S when `tokens` queries read them and `cached` keys, in the widest layer.
 

@@ -15,7 +15,7 @@ from figures.twins import tile, tiles_payload
 from lmcore.config import ModelConfig
 from lmcore.sampling import Sampler
 from lmcore.specs import GroupedQuery
-from ui import components, decoding, models, page, runs, vocabulary
+from ui import components, decoding, models, page, prefix_reuse, runs, vocabulary
 from ui.guard import guard
 from ui.markdown import plain
 
@@ -189,7 +189,7 @@ def points(opened: models.Opened, run: decoding.Decoding) -> list[str]:
     each = first.time_s / first.forward_tokens
     found = [
         f"Prefill read {group(first.forward_tokens)} token{'s' if first.forward_tokens > 1 else ''} in "
-        f"{sig(first.time_s * 1e3, 3)} ms, {sig(each * 1e3, 2)} ms a token."
+        f"{sig(first.time_s * 1e3, 3)} ms, {sig(each * 1e3, 2)} ms a token.{prefix_reuse.said(run.decoder)}"
     ]
     decoded = sorted(step.time_s for step in run.steps[1:] if step.forward_tokens == 1)
     if decoded:

@@ -21,7 +21,7 @@ from figures.cache import Fill
 from figures.decode import StepView, step_view
 from lmcore.costs import kv_cache_bytes
 from lmcore.sampling import Distribution, Sampler
-from ui import branches, models, runs, state
+from ui import branches, models, prefix_reuse, runs, state
 from ui.branches import Branch
 from ui.cursor import Cursor
 from ui.lru import ByteLRU
@@ -109,9 +109,14 @@ class Decoding:
         self._lengths = np.full((cfg.n_layers, cfg.n_kv_heads, self.capacity), np.nan, np.float32)
         self._known = 0
 
+    def begin_from(self, earlier: Decoding) -> None:
+        """Fill the cache, still empty, with what an earlier run on this model holds of this prompt's beginning."""
+        with earlier._lock:
+            prefix_reuse.hand_over(earlier.decoder, self.decoder)
+
     def bytes_held(self) -> int:
         logits = 4 * self.decoder.model.cfg.vocab_size * (self.decoder.keep_logits or 0)
-        return self.decoder.cache.allocated_bytes + logits + self._lengths.nbytes
+        return 2 * self.decoder.cache.allocated_bytes + logits + self._lengths.nbytes
 
     @property
     def steps(self) -> list[Step]:
@@ -145,6 +150,21 @@ class Decoding:
                     plan.to(len(self.steps))
                 if time.perf_counter() - begun > for_s:
                     break
+
+    def ahead(self, plan: Plan) -> StepView | None:
+        """What a press of Step would make, run while nobody waits: beside the run and no part of it (`Decoder.ahead`).
+
+        None while steps are made anyway, where there is no room for one, and while others run a forward.
+        """
+        with self._lock:
+            if plan.active or not 0 < len(self.steps) == plan.steps < self.room:
+                return None
+            with runs.forwarding_if_idle() as idle:
+                if not idle:
+                    return None
+                step, found = self.decoder.ahead()
+        assert found is not None
+        return _view(step, found)
 
     def branch(self) -> Branch:
         """The steps as they are, to return to."""
@@ -211,16 +231,7 @@ class Decoding:
 
     def _see(self, step: Step, found: Distribution) -> None:
         """Keep what the page shows of a step whose token was just chosen; its distribution is let go."""
-        self._views[step.index] = step_view(
-            found.raw,
-            found.probs,
-            token=step.token,
-            position=step.position,
-            time_s=step.time_s,
-            forward_tokens=step.forward_tokens,
-            stages=found.stages,
-            forced=step.forced,
-        )
+        self._views[step.index] = _view(step, found)
 
     def lengths(self) -> np.ndarray:
         """(L, K, S) float32, the length of each key that the cache has held."""
@@ -240,6 +251,19 @@ class Decoding:
 
     def formula_bytes(self, context: int) -> int:
         return sum(kv_cache_bytes(self.decoder.model.cfg, context=context, itemsize=self.itemsize))
+
+
+def _view(step: Step, found: Distribution) -> StepView:
+    return step_view(
+        found.raw,
+        found.probs,
+        token=step.token,
+        position=step.position,
+        time_s=step.time_s,
+        forward_tokens=step.forward_tokens,
+        stages=found.stages,
+        forced=step.forced,
+    )
 
 
 _RUNS: ByteLRU[Decoding] = ByteLRU(max_entries=MAX_RUNS, max_bytes=RUN_BYTES, size=Decoding.bytes_held)
@@ -286,6 +310,8 @@ def run(opened: Opened, ids: tuple[int, ...]) -> Decoding:
     key = (session, opened.key)
     found = _RUNS.peek(key)
     if found is None or found.ids != ids:
-        found = Decoding(opened, ids)
+        earlier, found = found, Decoding(opened, ids)
+        if earlier is not None:
+            found.begin_from(earlier)
         _RUNS.put(key, found)
     return found

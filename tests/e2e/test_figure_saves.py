@@ -47,9 +47,8 @@ def rows(figure: Locator, folder: Path) -> list[dict[str, str]]:
 def assert_drawn(figure: Locator, folder: Path) -> None:
     """The picture holds at least the figure's largest canvas, and is not blank."""
     picture = np.asarray(Image.open(saved(figure, "PNG", folder)).convert("RGB"))
-    width, height = figure.evaluate(
-        "node => ['width', 'height'].map((side) => Math.max(...[...node.querySelectorAll('canvas')].map((c) => c[side])))"
-    )
+    sizes = figure.evaluate("node => [...node.querySelectorAll('canvas')].map((c) => [c.width, c.height])")
+    width, height = np.max(sizes, axis=0)
     assert picture.shape[0] > height
     assert picture.shape[1] > width
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20

@@ -14,7 +14,7 @@ from lmcore.errors import InputError
 from lmcore.families import config_from_hf
 from lmcore.measure import FlopCount
 from lmcore.model import Transformer
-from lmcore.prefill import cache_difference, chunks, common_prefix, prefill, reusable, score_bytes
+from lmcore.prefill import cache_difference, chunks, common_prefix, hand_over, prefill, reusable, score_bytes
 from lmcore.trace import Capture
 from tests.lmcore.family_models import VARIANTS, build
 from tests.lmcore.tiny import BASE, hf_llama, ours, refill, tiny_tokens
@@ -116,6 +116,49 @@ def test_a_text_that_begins_alike_is_read_from_its_first_other_token_on(model: T
     assert difference(prefill(model, other[cache.length :], cache=cache), expected) < NOISE
     assert cache_difference(cache, fresh) < NOISE
     assert seen.length == before
+
+
+@pytest.mark.parametrize("shared", [0, 1, 9, 22, 23])
+@pytest.mark.parametrize("capacity", [25, 80])
+def test_a_cache_of_another_size_is_begun_from_one_that_began_alike(
+    model: Transformer, shared: int, capacity: int
+) -> None:
+    other = [*TEXT[:shared], *((token + 1) % 96 for token in TEXT[shared:]), 7, 8][:capacity]
+    seen = empty(model)
+    prefill(model, TEXT, cache=seen)
+    cache, fresh = (KVCache.empty(model.cfg, capacity, dtype=model.dtype) for _ in range(2))
+    kept = hand_over(seen, TEXT, cache, other)
+    evicted = model.cfg.window is not None and shared < 22
+    assert kept == cache.length == (0 if evicted else shared)
+    expected = prefill(model, other, cache=fresh)
+    assert difference(prefill(model, other[kept:], cache=cache), expected) < NOISE
+    assert cache_difference(cache, fresh) < NOISE
+    assert cache.allocated_bytes == fresh.allocated_bytes
+    assert seen.length == len(TEXT)
+
+
+def test_a_cache_begun_from_another_beginning_would_show(model: Transformer) -> None:
+    """Control: the text of the old cache is given as one that begins like the new one, which it doesn't."""
+    other = [*TEXT[:17], (TEXT[17] + 1) % 96, *TEXT[18:], 7]
+    seen, wrong, fresh = empty(model), empty(model), empty(model)
+    prefill(model, TEXT, cache=seen)
+    kept = hand_over(seen, other[:-1], wrong, other)
+    assert kept == len(TEXT)
+    expected = prefill(model, other, cache=fresh)
+    assert difference(prefill(model, other[kept:], cache=wrong), expected) > 1e-3
+
+
+def test_keys_whose_frequencies_follow_the_length_are_not_handed_over() -> None:
+    scaling = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
+    cfg, _ = config_from_hf(
+        {"model_type": "llama"} | BASE | {"rope_parameters": scaling, "max_position_embeddings": 16}
+    )
+    model = Transformer(cfg)
+    refill(model)
+    seen = empty(model)
+    prefill(model, TEXT, cache=seen)
+    assert seen.turned is not None
+    assert hand_over(seen, TEXT, empty(model), [*TEXT, 7]) == 0
 
 
 def test_the_cache_of_another_beginning_would_show(model: Transformer) -> None:

@@ -12,7 +12,7 @@ from lmcore.families import config_from_hf
 from lmcore.model import Transformer
 from lmcore.sampling import Sampler
 from tests.lmcore.tiny import BASE, hf_llama, ours, refill
-from ui import decoding, models
+from ui import decoding, models, prefix_reuse
 from ui.decoding import Decoding, Plan
 
 SAMPLER, IDS = Sampler(temperature=1.3, top_k=40), (1, 2, 3, 4, 5, 6)
@@ -44,6 +44,38 @@ def follow(run: Decoding, plan: Plan, sampler: Sampler = SAMPLER, seed: int = 1,
 
 def fresh(model: Transformer, plan: Plan, **given: Any) -> list[int]:
     return follow(Decoding(opened(model), IDS), plan, **given)
+
+
+@pytest.mark.parametrize("shared", [7, 8, 20])
+def test_a_prompt_that_begins_like_the_one_before_goes_on_from_its_cache(model: Transformer, shared: int) -> None:
+    first, other = tuple(range(3, 24)), (*range(3, 3 + shared), 90, 80, 70)
+    earlier, run, alone = (Decoding(opened(model), ids) for ids in (first, other, other))
+    follow(earlier, Plan(steps=3))
+    run.begin_from(earlier)
+    assert follow(run, Plan(steps=5)) == follow(alone, Plan(steps=5))
+    taken = shared if shared >= prefix_reuse.LEAST else 0
+    assert prefix_reuse.reused(run.decoder) == taken
+    assert run.steps[0].forward_tokens == len(other) - taken
+    assert (f"The {taken} tokens before came from" in prefix_reuse.said(run.decoder)) == bool(taken)
+    for step, expected in zip(run.steps, alone.steps, strict=True):
+        np.testing.assert_allclose(step.logits, expected.logits, atol=1e-4)
+        assert (step.cache_length, step.used_bytes, step.allocated_bytes) == (
+            expected.cache_length,
+            expected.used_bytes,
+            expected.allocated_bytes,
+        )
+    np.testing.assert_allclose(run.lengths(), alone.lengths(), atol=1e-4)
+    assert follow(earlier, Plan(steps=4)) == follow(Decoding(opened(model), first), Plan(steps=4))
+
+
+def test_a_run_takes_nothing_from_another_model_or_an_evicted_window(model: Transformer, windowed: Transformer) -> None:
+    first, other = tuple(range(3, 24)), (*range(3, 15), 90)
+    for before, after in ((model, ours(hf_llama("mha"))), (windowed, windowed)):
+        earlier, run = Decoding(opened(before), first), Decoding(opened(after), other)
+        follow(earlier, Plan())
+        run.begin_from(earlier)
+        follow(run, Plan())
+        assert run.steps[0].forward_tokens == len(other)
 
 
 def test_whatever_was_done_before_a_plan_gives_the_same_steps(model: Transformer) -> None:
