@@ -7,6 +7,7 @@ layer takes `B * S * 2 K Dh * itemsize` bytes and one with a window w `B * min(S
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from lmcore.bounds import MAX_COUNT, count, one_of
 from lmcore.config import ModelConfig
@@ -47,14 +48,13 @@ def kv_cache_bytes(
     sequences = count("batch", batch) * count("beams", beams, 1)
     count("context", context)
     count("itemsize", itemsize, 1, 16)
-    share = kv_share(cfg, tensor_parallel)
     sizes = [0] * cfg.n_layers
-    for kind in layer_kinds(cfg):
+    for kind, tensors in _held(cfg, tensor_parallel):
         kept = positions_kept(kind, context, keep=keep, page=page)
-        size = sum(
-            itemsize * kept * values if quantised is None else _of(quantised, place).bytes_of(kept, values)
-            for place, values in enumerate(_values(cfg, kind, share))
-        )
+        if quantised is None:
+            size = itemsize * kept * sum(tensors)
+        else:
+            size = sum(_of(quantised, place).bytes_of(kept, values) for place, values in enumerate(tensors))
         for layer in kind.layers:
             sizes[layer] = sequences * size
     return tuple(sizes)
@@ -156,7 +156,12 @@ def _of(quantised: Storage, place: int) -> Quantised:
     return quantised[min(place, 1)] if isinstance(quantised, tuple) else quantised
 
 
-def _values(cfg: ModelConfig, kind: LayerKind, share: tuple[int, int]) -> tuple[int, ...]:
-    """Numbers a position in each tensor that one rank caches: k and v, or latent and rotary key."""
-    mine, heads = share
-    return tuple(k * dim * mine // heads for k, dim in cache_shapes(cfg, kind.layers[0]).values())
+@lru_cache(maxsize=256)
+def _held(cfg: ModelConfig, tensor_parallel: int) -> tuple[tuple[LayerKind, tuple[int, ...]], ...]:
+    """Each kind of layer with the numbers of a position in each tensor that one rank caches of it: k and v, or latent
+    and rotary key."""
+    mine, heads = kv_share(cfg, tensor_parallel)
+    return tuple(
+        (kind, tuple(k * dim * mine // heads for k, dim in cache_shapes(cfg, kind.layers[0]).values()))
+        for kind in layer_kinds(cfg)
+    )
