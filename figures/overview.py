@@ -38,7 +38,8 @@ def arch_payload(
     """The payload of the arch component.
 
     `tokens`: T of the current prompt, 0 if it is empty. `pages`: the url path of the page of a node, for the nodes that
-    have one; nodes are ids, embedding, attention_norm, attention, ffn_norm, ffn, final_norm, head, logits, sampler.
+    have one; nodes are ids, embedding, attention_norm, attention, ffn_norm, ffn, final_norm, head, logits, sampler, and
+    positions, which is a line under the node where the model's positions come in.
     `residual`: (L + 1, T) float32, the length of the residual vector at each position, row 0 after the embedding and
     row l + 1 after block l; None where nothing ran. `pieces`: the parts of the T tokens.
     `counted`: parameters by component (`lmcore.costs.component_of`) summed over the loaded tensors; None without any.
@@ -54,6 +55,8 @@ def arch_payload(
         meta["sampler"],
     ]:
         node["page"] = pages.get(node["id"])
+        if node["positions"] is not None:
+            node["positions"]["page"] = pages.get("positions")
     meta |= {
         "tokens": tokens,
         "url": url,
@@ -83,7 +86,7 @@ def _diagram(cfg: ModelConfig, tokens: int) -> dict[str, Any]:
             "embedding",
             f"{group(cfg.vocab_size)} × {group(cfg.d_model)}",
             counts.embedding,
-            _positions_added(cfg),
+            positions=_positions_added(cfg),
         ),
     ]
     shown = next(iter(cfg.moe_layers), 0)
@@ -111,9 +114,17 @@ def _diagram(cfg: ModelConfig, tokens: int) -> dict[str, Any]:
     return {"before": before, "block": block, "after": after, "sampler": sampler, "residual": _shape(residual)}
 
 
-def _node(key: str, name: str, detail: str = "", parameters: int | None = None, lines: Sequence[str] = ()) -> Node:
+def _node(
+    key: str,
+    name: str,
+    detail: str = "",
+    parameters: int | None = None,
+    lines: Sequence[str] = (),
+    positions: str = "",
+) -> Node:
     written = None if parameters is None else group(parameters)
-    return {"id": key, "name": name, "detail": detail, "parameters": written, "lines": list(lines)}
+    node: Node = {"id": key, "name": name, "detail": detail, "parameters": written, "lines": list(lines)}
+    return node | {"positions": {"id": "positions", "text": positions} if positions else None}
 
 
 def _norm(key: str, cfg: ModelConfig) -> Node:
@@ -151,11 +162,23 @@ def _block_note(cfg: ModelConfig) -> str:
     return "; ".join(said)
 
 
-def _positions_added(cfg: ModelConfig) -> list[str]:
-    """What is added to the embedding, in a line."""
+def _positions_added(cfg: ModelConfig) -> str:
+    """What is added to the embedding to tell positions apart, if anything is."""
     if cfg.learned_positions:
-        return [f"and {group(cfg.learned_positions)} positions"]
-    return ["and sines of the position"] if cfg.sinusoidal else []
+        return f"and {group(cfg.learned_positions)} positions"
+    return "and sines of the position" if cfg.sinusoidal else ""
+
+
+def _positions_in_scores(cfg: ModelConfig) -> str:
+    """What makes the scores of attention depend on positions; that nothing does, if the embedding has none either."""
+    turned = sum(cfg.rope_of(layer) is not None for layer in range(cfg.n_layers))
+    if turned:
+        return "RoPE on q and k" if turned == cfg.n_layers else f"RoPE in {turned} of {cfg.n_layers} layers"
+    if cfg.alibi is not None:
+        return "ALiBi bias"
+    if cfg.relative_bias is not None:
+        return "T5’s bias by distance"
+    return "" if _positions_added(cfg) else "no positions but the mask"
 
 
 def _attention(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
@@ -166,15 +189,11 @@ def _attention(cfg: ModelConfig, tokens: int, parameters: int) -> Node:
     if isinstance(cfg.attention, Latent):
         detail = f"{heads} heads × {cfg.head_dim}"
         lines.insert(0, f"latent {_shape((1, tokens, cfg.attention.kv_rank))}")
-    if cfg.alibi is not None:
-        lines.append("ALiBi bias")
-    if cfg.relative_bias is not None:
-        lines.append("T5’s bias by distance")
     sliding = cfg.layer_types.count("sliding")
     if sliding:
         where = "all layers" if sliding == cfg.n_layers else f"{sliding} of {cfg.n_layers} layers"
         lines.append(f"window {group(cfg.window or 0)} in {where}")
-    return _node("attention", "attention", detail, parameters, lines)
+    return _node("attention", "attention", detail, parameters, lines, _positions_in_scores(cfg))
 
 
 def _ffn(cfg: ModelConfig, tokens: int, parameters: int) -> Node:

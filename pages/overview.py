@@ -18,7 +18,7 @@ from ui.guard import guard
 from ui.markdown import plain
 
 NODE_PAGES = {"ids": "tokens", "embedding": "tokens", "attention": "attention", "head": "tokens", "logits": "tokens"}
-NODE_PAGES |= {"sampler": "decode"}
+NODE_PAGES |= {"positions": "positions", "sampler": "decode"}
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 

@@ -88,7 +88,8 @@ def test_nodes_carry_shapes_and_parameters_of_this_config(opened):
 def test_nodes_with_a_page_link_to_it_and_keep_the_query(opened):
     page = opened(position=7)
     links = page.locator("a.node-link")
-    assert links.count() == 5
+    assert links.count() == 6
+    assert page.locator("a[data-node=positions]").text_content() == "RoPE on q and k"
     link = page.locator("a[data-node=attention]")
     link.focus()
     address = urlsplit(link.get_attribute("href") or "")

@@ -14,7 +14,7 @@ from figures.tokens import token_parts
 from lmcore.config import Dense, GroupedQuery, ModelConfig, Norm
 from lmcore.costs import component_of
 from lmcore.shapes import param_shapes
-from lmcore.specs import MoE, Wiring
+from lmcore.specs import MoE, RelativeBias, Rope, Wiring
 
 
 def config(**changes: Any) -> ModelConfig:
@@ -98,6 +98,28 @@ def test_without_weights_nothing_is_counted():
 def test_the_three_ways_of_sharing_heads_read_differently(heads: int, kv: int, detail: str):
     cfg = config(attention=GroupedQuery(n_heads=heads, n_kv_heads=kv, head_dim=16, scale=0.25))
     assert nodes(drawn(cfg)[0])["attention"]["detail"] == detail
+
+
+ROPE = Rope(rotary_dim=16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "node", "text"),
+    [
+        ({"rope": ROPE}, "attention", "RoPE on q and k"),
+        ({"rope": ROPE, "nope_layers": (2,)}, "attention", "RoPE in 2 of 3 layers"),
+        ({"learned_positions": 2048}, "embedding", "and 2\u2006048 positions"),
+        ({"sinusoidal": True}, "embedding", "and sines of the position"),
+        ({"alibi": 8.0}, "attention", "ALiBi bias"),
+        ({"relative_bias": RelativeBias()}, "attention", "T5’s bias by distance"),
+        ({}, "attention", "no positions but the mask"),
+    ],
+)
+def test_positions_stand_where_they_come_in_and_lead_to_their_page(changes: dict[str, Any], node: str, text: str):
+    found = nodes(drawn(config(**changes), pages={"positions": "positions"})[0])
+    assert {key: one["positions"] for key, one in found.items() if one["positions"]} == {
+        node: {"id": "positions", "text": text, "page": "positions"}
+    }
 
 
 def test_windowed_layers_are_counted():

@@ -13,8 +13,17 @@ function textMeasure(host) {
   };
 }
 
-// What stands under a node: its parameters (calculated), then the shapes of this prompt.
-const linesUnder = (node) => [...(node.parameters == null ? [] : [node.parameters]), ...node.lines];
+// What stands under a node: its parameters (calculated), the shapes of this prompt, and how positions come in here, which has a page.
+const linesUnder = (node) => [
+  ...(node.parameters == null ? [] : [{ text: node.parameters, fill: "var(--accent)" }]),
+  ...node.lines.map((text) => ({ text })),
+  ...(node.positions ? [{ text: node.positions.text, link: node.positions }] : []),
+];
+
+function svgUnder({ text, fill, link }, x, y, links, anchor = "middle") {
+  if (!link) return svgQuiet(x, y, text, { "text-anchor": anchor, ...(fill ? { style: `fill:${fill}` } : {}) });
+  return links.wrap(link, [svgQuiet(x, y, text, { "text-anchor": anchor, class: "node-name line", style: null })]);
+}
 
 // A node with no detail and no parameters is no computation: it is written without a box.
 const isBare = (node) => !node.detail && node.parameters == null;
@@ -26,7 +35,7 @@ function nodeWidth(node, measure) {
 
 // The width a node needs in a row: its box or the widest line under it.
 function columnWidth(node, measure) {
-  return Math.max(nodeWidth(node, measure), ...linesUnder(node).map((line) => measure(line, NODE_FONT.line)));
+  return Math.max(nodeWidth(node, measure), ...linesUnder(node).map(({ text }) => measure(text, NODE_FONT.line)));
 }
 
 const svgLabel = (x, y, text, properties = {}) => svgElement("text", { x, y, "font-size": 12.5, ...properties }, text);

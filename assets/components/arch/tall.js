@@ -47,7 +47,7 @@ function tallDiagram(meta, width, measure, links) {
 
 // One node at the pen's height, its texts to the right; the pen moves below it.
 function tallNode(state, node, x) {
-  const texts = [...(node.detail ? [node.detail] : []), ...linesUnder(node)];
+  const texts = [...(node.detail ? [{ text: node.detail }] : []), ...linesUnder(node)];
   const height = isBare(node) ? 30 : TALL.box;
   const centre = state.y + height / 2;
   if (isBare(node)) {
@@ -71,10 +71,7 @@ function tallNode(state, node, x) {
   }
   const left = isBare(node) ? TALL.indent + state.box * 0.72 : x + state.box + 12;
   const first = texts.length > 1 ? state.y + 12 : centre + 4;
-  texts.forEach((text, index) => {
-    const style = node.parameters != null && text === node.parameters ? "fill:var(--accent)" : "fill:var(--ink2)";
-    state.shapes.push(svgQuiet(left, first + index * NODE.line, text, { style }));
-  });
+  texts.forEach((line, index) => state.shapes.push(svgUnder(line, left, first + index * NODE.line, state.links, "start")));
   state.y += Math.max(height, texts.length * NODE.line) + 12;
 }
 

@@ -43,7 +43,7 @@ function layWide(meta, width, plan, measure, links) {
   const onSpine = (node, x) => {
     shapes.push(
       nodeBox(node, x, y, nodeWidth(node, measure), links),
-      ...underNode(node, x, y + (isBare(node) ? 22 : NODE.height / 2 + 15)),
+      ...underNode(node, x, y + (isBare(node) ? 22 : NODE.height / 2 + 15), links),
     );
   };
   let x = 0;
@@ -113,22 +113,15 @@ function wideLoop(nodes, from, width, y, row, plan, measure, links) {
     const centre = x + column / 2;
     shapes.push(
       nodeBox(node, centre, row, nodeWidth(node, measure), links),
-      ...underNode(node, centre, row + NODE.height / 2 + 15),
+      ...underNode(node, centre, row + NODE.height / 2 + 15, links),
     );
     x += column + plan.gap + share;
   }
   return [...shapes, ...svgPlus(end, y)];
 }
 
-function underNode(node, x, y) {
-  return linesUnder(node).map((line, index) => {
-    const calculated = index === 0 && node.parameters != null;
-    return svgQuiet(x, y + index * NODE.line, line, {
-      "text-anchor": "middle",
-      ...(calculated ? { style: "fill:var(--accent)" } : {}),
-    });
-  });
-}
+const underNode = (node, x, y, links) =>
+  linesUnder(node).map((line, index) => svgUnder(line, x, y + index * NODE.line, links));
 
 // The logits go down into the sampler, whose token is one more id at the start.
 function samplerBelow(node, width, y, row, drop, measure, links) {
@@ -139,7 +132,7 @@ function samplerBelow(node, width, y, row, drop, measure, links) {
     svgPath(`M${x} ${y + drop}V${tip - 1}M${x - 4} ${tip - 7}L${x} ${tip - 1}L${x + 4} ${tip - 7}`),
     nodeBox(node, x, row, box, links),
     ...linesUnder(node).map((line, index) =>
-      svgQuiet(width - 1, row + NODE.height / 2 + 15 + index * NODE.line, line, { "text-anchor": "end" }),
+      svgUnder(line, width - 1, row + NODE.height / 2 + 15 + index * NODE.line, links, "end"),
     ),
   ];
 }

@@ -6,11 +6,12 @@ import streamlit as st
 from figures.overview import arch_payload
 from figures.tokens import token_parts
 from figures.twins import tile, tiles_payload
-from lmcore.config import Dense, GroupedQuery, ModelConfig, Norm
+from lmcore.config import Dense, GroupedQuery, ModelConfig, Norm, Rope
 from lmcore.costs import param_counts
 from ui import components
 
-PAGES = {"ids": "tokens", "embedding": "tokens", "attention": "attention", "logits": "tokens", "sampler": "decode"}
+PAGES = {"ids": "tokens", "embedding": "tokens", "attention": "attention", "positions": "positions"}
+PAGES |= {"logits": "tokens", "sampler": "decode"}
 
 
 def config(
@@ -24,7 +25,7 @@ def config(
         attention=GroupedQuery(n_heads=heads, n_kv_heads=kv, head_dim=d_model // heads, scale=0.125),
         ffn=Dense(d_ff=d_ff, gated=gated),
         norm=Norm(),
-        rope=None,
+        rope=Rope(rotary_dim=d_model // heads),
         tied=tied,
         layer_types=("full",) * layers,
     )
