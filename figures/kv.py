@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from figures.format import bytes_iec, fixed, group
+from figures.format import bytes_iec, fixed, group, unbroken
 from figures.lines import Scale, Series, lines_payload
 from lmcore.bounds import MAX_COUNT
 from lmcore.config import ModelConfig
@@ -28,14 +29,15 @@ _PLAIN = {"float32": 4, "16 bit": 2}
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How much is cached and how: the arguments of `kv_cache_bytes`, the format by its name in `FORMATS`."""
+    """How much is cached and how: the arguments of `kv_cache_bytes`, the format by its name in `FORMATS`; pages of one
+    position are no pages."""
 
     context: int
     batch: int = 1
     format: str = "16 bit"
     beams: int = 1
     ranks: int = 1
-    page: int | None = None
+    page: int = 1
     keep: str = "window"
 
     def how(self, **changes: Any) -> dict[str, Any]:
@@ -47,7 +49,7 @@ class Setting:
             "itemsize": itemsize or 2,
             "beams": self.beams,
             "tensor_parallel": self.ranks,
-            "page": self.page,
+            "page": None if self.page == 1 else self.page,
             "quantised": storage,
             "keep": self.keep,
         }
@@ -66,6 +68,7 @@ class Sizes:
     all_ranks: int
 
 
+@lru_cache(maxsize=4096)
 def sizes(cfg: ModelConfig, setting: Setting) -> Sizes:
     """The cache of a config under a setting. Raises InputError, naming the argument."""
     context = setting.context
@@ -78,6 +81,7 @@ def sizes(cfg: ModelConfig, setting: Setting) -> Sizes:
     return Sizes(span / SPAN, more, sequence, batch, batch * setting.ranks)
 
 
+@lru_cache(maxsize=8192)
 def size_text(n: float, unit: str) -> str:
     """Bytes in the largest unit they fill, of 1024 or of 1000, three digits; below that every digit."""
     if unit == "GiB":
@@ -125,8 +129,9 @@ def model_columns(setting: Setting) -> list[str]:
 
 
 def contexts(longest: int) -> np.ndarray:
-    """Where the curve is drawn: 1, 2, 4, .. times 128 up to `longest`, at least 131 072, two points an octave."""
-    top = max(longest, 2**17)
+    """Where the curve is drawn: from 128 to `longest`, at least 1 048 576, which is where the page's slider ends; two
+    points an octave."""
+    top = max(longest, 2**20)
     steps = [128 * 2 ** (half / 2) for half in range(80)]
     return np.unique([round(step) for step in steps if step < top] + [top])
 
@@ -137,11 +142,10 @@ def context_payload(
     """The lines component: bytes of the batch on one rank over the context, both logarithmic, for each config; `limit`
     is a memory."""
     divisor = 2**30 if unit == "GiB" else 10**9
-    x = contexts(setting.context)
-    series = [
-        Series(name, x, [sum(kv_cache_bytes(cfg, context=int(at), **setting.how())) / divisor for at in x])
-        for name, cfg in found
-    ]
+    top = max(setting.context, 2**20)
+    x, sequences = contexts(top), setting.batch * setting.beams
+    one = replace(setting, context=0, batch=1, beams=1)
+    series = [Series(name, x, [sequences * n / divisor for n in _curve(cfg, one, top)]) for name, cfg in found]
     rank = " on a rank" if setting.ranks > 1 else ""
     return lines_payload(
         series,
@@ -152,6 +156,12 @@ def context_payload(
         current=setting.context,
         limits=[] if limit is None else [(limit[0] / divisor, limit[1])],
     )
+
+
+@lru_cache(maxsize=512)
+def _curve(cfg: ModelConfig, setting: Setting, top: int) -> tuple[int, ...]:
+    """Bytes on one rank at each of `contexts(top)`: of one sequence, the same for each, under the others' setting."""
+    return tuple(sum(kv_cache_bytes(cfg, context=int(at), **setting.how())) for at in contexts(top))
 
 
 def _octaves(top: int) -> list[tuple[float, str]]:
@@ -201,20 +211,24 @@ def fits(
 ) -> list[Fit]:
     """What fits on each machine (one a rank) beside the weights, `reserve` percent of its memory kept free."""
     weights = weights_on_rank(cfg, stored, setting.ranks)
-    how = setting.how()
-    others = {name: value for name, value in how.items() if name != "batch"}
-    found: dict[int, tuple[int | None, int | None]] = {}
-    for machine in machines:
-        free = machine.memory_bytes * (100 - reserve) // 100 - weights
-        if free > 0 and free not in found:
-            longest = longest_context(cfg, free_bytes=free, **how)
-            most = largest_batch(cfg, free_bytes=free, context=setting.context, **others)
-            found[free] = (None if longest >= MAX_COUNT else longest, None if most >= MAX_COUNT else most)
-    return [
-        Fit(m, weights, free, *(found[free] if free > 0 else (0, 0)))
-        for m in machines
-        for free in [m.memory_bytes * (100 - reserve) // 100 - weights]
-    ]
+    free = [machine.memory_bytes * (100 - reserve) // 100 - weights for machine in machines]
+    ends = {room: (0, 0) if room <= 0 else _ends(cfg, setting, room) for room in set(free)}
+    return [Fit(machine, weights, room, *ends[room]) for machine, room in zip(machines, free, strict=True)]
+
+
+@lru_cache(maxsize=8192)
+def _ends(cfg: ModelConfig, setting: Setting, free: int) -> tuple[int | None, int | None]:
+    """The longest context of the setting's batch, and the most sequences of its context; None without end."""
+    others = {name: value for name, value in setting.how().items() if name != "batch"}
+    most = largest_batch(cfg, free_bytes=free, context=setting.context, **others)
+    return _longest(cfg, replace(setting, context=0), free), None if most >= MAX_COUNT else most
+
+
+@lru_cache(maxsize=8192)
+def _longest(cfg: ModelConfig, setting: Setting, free: int) -> int | None:
+    """The longest context of the batch, whatever the setting's own is."""
+    longest = longest_context(cfg, free_bytes=free, **setting.how())
+    return None if longest >= MAX_COUNT else longest
 
 
 def fit_rows(found: Sequence[Fit], unit: str) -> list[list[str]]:
@@ -236,9 +250,9 @@ def derivation_table(derivation: Derivation) -> str:
     lines = ["| | formula | filled in | bytes |", "|:--|:--|:--|--:|"]
     for product in derivation.products:
         filled = r" \cdot ".join(f"{term.value:,}".replace(",", r"\,") for term in product.factors)
-        lines.append(f"| {product.what} | ${product.formula}$ | ${filled}$ | {group(product.value)} |")
+        lines.append(f"| {product.what} | ${product.formula}$ | ${filled}$ | {unbroken(group(product.value))} |")
     if len(derivation.products) > 1:
-        lines.append(f"| **sum** | | | **{group(derivation.value)}** |")
+        lines.append(f"| **sum** | | | **{unbroken(group(derivation.value))}** |")
     return "\n".join(lines)
 
 

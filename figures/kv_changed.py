@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from lmcore.config import ModelConfig
 from lmcore.specs import GroupedQuery, Latent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What is changed of a config, all of it together; None (and "" for what is cached and for windows) leaves it.
+
+    `cached` is "heads" or "latent", `windows` "none" or "sliding"; the fields that the others belong to are named by
+    the functions below.
+    """
+
+    cached: str = ""
+    n_kv_heads: int | None = None
+    head_dim: int | None = None
+    kv_rank: int = 512
+    rope_dim: int = 64
+    layers: int | None = None
+    windows: str = ""
+    window: int = 1024
+    every: int = 6
+
+
+UNCHANGED = Change()
+
+
+@lru_cache(maxsize=256)
+def with_change(cfg: ModelConfig, change: Change) -> ModelConfig:
+    """The config after the change. Raises ConfigError, naming the field, where there is no such model."""
+    if change.cached == "heads":
+        cfg = with_heads(cfg, change.n_kv_heads, change.head_dim)
+    elif change.cached == "latent":
+        cfg = with_latent(cfg, change.kv_rank, change.rope_dim)
+    if change.layers is not None:
+        cfg = with_layers(cfg, change.layers)
+    if change.windows:
+        cfg = without_window(cfg) if change.windows == "none" else with_window(cfg, change.window, change.every)
+    return cfg
 
 
 def with_heads(cfg: ModelConfig, n_kv_heads: int | None, head_dim: int | None) -> ModelConfig:

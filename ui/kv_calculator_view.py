@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
+from figures import kv_stops
 from figures.format import group
-from figures.grid import grid_payload
 from figures.kv import (
     UNITS,
     WEIGHTS,
     Setting,
-    Sizes,
-    context_payload,
     context_text,
     derivation_table,
-    fit_rows,
-    fits,
     meanings,
-    model_columns,
-    model_rows,
-    size_text,
     sizes,
 )
-from figures.kv_changed import with_heads, with_latent, with_layers, with_window, without_window
+from figures.kv_changed import UNCHANGED, Change, with_change
+from figures.kv_stops import Asked, Control
 from lmcore import derivations, hardware
 from lmcore.errors import InputError, LmcoreError
 from lmcore.formats import FORMATS
@@ -36,17 +31,13 @@ from ui.markdown import plain
 OPTIONS = (configs.SIDEBAR, configs.PASTED, *configs.PRESETS)
 START = (configs.SIDEBAR, "Llama 3.3 70B", "Gemma 3 27B, text part", "DeepSeek-V3")
 MOST = 4
-CONTEXTS = [2**power for power in range(7, 21)]
-POWERS = [2**power for power in range(11)]
 AS_IT_IS = "as the config has it"
-HEADS, LATENT = "KV heads", "MLA latent"
-PATTERNS = (AS_IT_IS, "all layers full", "sliding window")
+CACHED = {AS_IT_IS: "", "KV heads": "heads", "MLA latent": "latent"}
+WINDOWS = {AS_IT_IS: "", "all layers full": "none", "sliding window": "sliding"}
 DIMS = (AS_IT_IS, *map(str, (32, 64, 80, 96, 128, 192, 256)))
 SHARED = (AS_IT_IS, *map(str, (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)))
 LAYERS = (AS_IT_IS, *map(str, (4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 126, 160)))
-RANKS = [2**power for power in range(6, 12)]
 EVERY = {0: "none", 2: "every 2nd", 3: "every 3rd", 4: "every 4th", 6: "every 6th", 8: "every 8th"}
-PAGES = [1, 8, 16, 32, 64, 128, 256, 512]
 KEEPS = {
     "window": "min(S, w): lmcore",
     "reach": "min(S, w), chunks too: static caches",
@@ -60,47 +51,42 @@ _LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 
 @guard.fragment
 def section() -> None:
-    """Controls, the curves, a row a model, the derivation of the first, and the table of accelerators: one fragment."""
+    """Controls, the curves, a row a model, the derivation of the first, and the table of accelerators: one fragment.
+
+    The three figures know every stop of every slider (`figures.kv_stops`): they are redrawn before this has run.
+    """
     page.section(
         "Calculator",
         "From the configs alone. Up to four of them in one chart; the first is derived below and may be changed.",
     )
     found, errors = _models()
     setting, unit = _setting()
-    changed = _changed(found[0]) if found else None
+    change = _change(found[0]) if found else UNCHANGED
     for error in errors:
         _not_known(error)
-    if changed is None:
+    if not found:
         return
     machine = _machine()
-    sized = _sized([changed, *found[1:]], setting)
+    asked = Asked(chosen=tuple(found), setting=setting, change=change, unit=unit, machine=machine)
+    _not_suited(asked)
+    sized = asked.sized()
     if not sized:
         return
-    drawn = [(one.name, one.config) for one, _ in sized]
-    limit = None
-    if machine is not None:
-        limit = (machine.memory_bytes, f"{machine.name}: {size_text(machine.memory_bytes, unit)}")
-    components.mount("lines", context_payload(drawn, setting, unit=unit, limit=limit), key="kv_context_chart")
-    rows = model_rows([(one.name, one.config, size) for one, size in sized], setting, unit)
-    columns = model_columns(setting)
-    marks = "  " + "c" * (len(columns) - 2)
-    payload = grid_payload(columns, rows, label="KV bytes of each model", words=2, marks=marks)
-    components.mount("grid", payload, key="kv_models_table")
-    first = sized[0][0]
+    components.mount("lines", kv_stops.chart(asked), key="kv_context_chart")
+    components.mount("grid", kv_stops.rows(asked), key="kv_models_table")
+    first = Named(*sized[0][:2])
     _derived(first, setting)
-    _fits(first, setting, unit, machine)
+    _fits(first, asked)
 
 
-def _sized(found: list[Named], setting: Setting) -> list[tuple[Named, Sizes]]:
-    """The models that this setting suits, with their bytes; of the others it is said why not."""
-    sized = []
-    for one in found:
+def _not_suited(asked: Asked) -> None:
+    """Of the models that the setting does not suit it is said why not."""
+    for name, cfg in asked.models():
         try:
-            sized.append((one, sizes(one.config, setting)))
+            sizes(cfg, asked.setting)
         except LmcoreError as error:
-            found_of_it = f"{one.name}: {error.found}"
-            guard.show(InputError(found_of_it, expected=error.expected, where=error.where, todo=error.todo))
-    return sized
+            of_it = f"{name}: {error.found}"
+            guard.show(InputError(of_it, expected=error.expected, where=error.where, todo=error.todo))
 
 
 def _models() -> tuple[list[Named], list[LmcoreError]]:
@@ -123,19 +109,22 @@ def _not_known(error: LmcoreError) -> None:
     st.markdown(f"**Not known.** {guard.message(error)}")
 
 
+def _slider(control: Control, default: Any, key: str, width: int, **more: Any) -> Any:
+    return st.select_slider(control.name, control.values, default, key=key, width=width, **_LINK, **more)
+
+
 def _setting() -> tuple[Setting, str]:
     """The sliders that every model shares, and the unit."""
     with st.container(horizontal=True, gap="medium"):
-        context = st.select_slider(
-            "Context S", CONTEXTS, 32_768, format_func=context_text, key="kv_context", width=230, **_LINK
-        )
-        batch = st.select_slider("Batch B", POWERS, 1, key="kv_batch", width=160, **_LINK)
+        context = _slider(kv_stops.CONTEXT, 32_768, "kv_context", 230, format_func=context_text)
+        batch = _slider(kv_stops.BATCH, 1, "kv_batch", 160)
         stored = st.selectbox("Stored as", list(FORMATS), 1, key="kv_format", width=180, filter_mode=None, **_LINK)
         unit = st.segmented_control("Units", UNITS, default=UNITS[0], key="kv_unit", required=True, **_LINK)
     with st.expander("Beams, ranks, pages, and what windowed layers keep"), st.container(horizontal=True, gap="medium"):
-        beams = st.slider("Beams", 1, 8, 1, key="kv_beams", width=140, **_LINK)
-        ranks = st.select_slider("Tensor-parallel ranks", POWERS[:8], 1, key="kv_ranks", width=180, **_LINK)
-        paged = st.select_slider("Page, in positions", PAGES, 1, key="kv_page", width=180, **_LINK)
+        counts = kv_stops.BEAMS.values
+        beams = st.slider(kv_stops.BEAMS.name, counts[0], counts[-1], 1, key="kv_beams", width=140, **_LINK)
+        ranks = _slider(kv_stops.RANKS, 1, "kv_ranks", 180)
+        paged = _slider(kv_stops.PAGE, 1, "kv_page", 180)
         keep = st.selectbox(
             "Windowed layers keep",
             list(KEEPS),
@@ -145,57 +134,44 @@ def _setting() -> tuple[Setting, str]:
             filter_mode=None,
             **_LINK,
         )
-    page_size = None if paged == 1 else int(paged)
-    setting = Setting(context=context, batch=batch, format=stored, beams=beams, ranks=ranks, page=page_size, keep=keep)
+    setting = Setting(context=context, batch=batch, format=stored, beams=beams, ranks=ranks, page=paged, keep=keep)
     return setting, unit
 
 
-def _changed(first: Named) -> Named:
-    """The first model with what is changed of it; what cannot be is said, and the model left as it is."""
-    cfg = first.config
+def _change(first: Named) -> Change:
+    """What is changed of the first model; where there is no such model that is said, and nothing is changed."""
+    given: dict[str, Any] = {}
     with st.expander(f"Change {first.name}: heads, latent, window pattern, layers"):
         with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-            kind = st.segmented_control(
-                "What is cached", (AS_IT_IS, HEADS, LATENT), default=AS_IT_IS, key="kv_kind", required=True, **_LINK
+            cached = st.segmented_control(
+                "What is cached", list(CACHED), default=AS_IT_IS, key="kv_kind", required=True, **_LINK
             )
-            shared = dim = AS_IT_IS
-            rank, rotary = 512, 64
-            if kind == HEADS:
-                shared = st.selectbox("KV heads K", SHARED, key="kv_heads", width=170, filter_mode=None, **_LINK)
-                dim = st.selectbox("Head dim Dh", DIMS, key="kv_dim", width=170, filter_mode=None, **_LINK)
-            elif kind == LATENT:
-                rank = st.select_slider("Rank of the latent r", RANKS, 512, key="kv_rank", width=210, **_LINK)
-                rotary = st.select_slider("Rotary key", [16, 32, 64, 96, 128], 64, key="kv_rotary", width=170, **_LINK)
-            layers = st.selectbox("Layers L", LAYERS, key="kv_layers", width=170, filter_mode=None, **_LINK)
+            if CACHED[cached] == "heads":
+                given["n_kv_heads"] = _number("KV heads K", SHARED, "kv_heads")
+                given["head_dim"] = _number("Head dim Dh", DIMS, "kv_dim")
+            elif CACHED[cached] == "latent":
+                given["kv_rank"] = _slider(kv_stops.LATENT, 512, "kv_rank", 210)
+                given["rope_dim"] = _slider(kv_stops.ROTARY, 64, "kv_rotary", 170)
+            given["layers"] = _number("Layers L", LAYERS, "kv_layers")
         with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-            pattern = st.segmented_control(
-                "Windows", PATTERNS, default=AS_IT_IS, key="kv_pattern", required=True, **_LINK
+            windows = st.segmented_control(
+                "Windows", list(WINDOWS), default=AS_IT_IS, key="kv_pattern", required=True, **_LINK
             )
-            window, every = 1024, 6
-            if pattern == PATTERNS[2]:
-                window = st.select_slider(
-                    "Window w", CONTEXTS[:10], 1024, format_func=context_text, key="kv_window", width=210, **_LINK
-                )
-                every = st.select_slider(
-                    "Full layers", list(EVERY), 6, format_func=EVERY.__getitem__, key="kv_every", width=210, **_LINK
-                )
+            if WINDOWS[windows] == "sliding":
+                given["window"] = _slider(kv_stops.WINDOW, 1024, "kv_window", 210, format_func=context_text)
+                given["every"] = _slider(kv_stops.EVERY, 6, "kv_every", 210, format_func=EVERY.__getitem__)
+    change = Change(cached=CACHED[cached], windows=WINDOWS[windows], **given)
     try:
-        if kind == HEADS:
-            cfg = with_heads(cfg, _number(shared), _number(dim))
-        elif kind == LATENT:
-            cfg = with_latent(cfg, rank, rotary)
-        if (count := _number(layers)) is not None:
-            cfg = with_layers(cfg, count)
-        if pattern != AS_IT_IS:
-            cfg = without_window(cfg) if pattern == PATTERNS[1] else with_window(cfg, window, every)
+        with_change(first.config, change)
     except LmcoreError as error:
         guard.show(error)
-        cfg = first.config
-    return first if cfg == first.config else Named(f"{first.name}, changed", cfg)
+        return UNCHANGED
+    return change
 
 
-def _number(choice: str) -> int | None:
-    return None if choice == AS_IT_IS else int(choice)
+def _number(label: str, options: tuple[str, ...], key: str) -> int | None:
+    chosen = st.selectbox(label, options, key=key, width=170, filter_mode=None, **_LINK)
+    return None if chosen == AS_IT_IS else int(chosen)
 
 
 def _machine() -> Accelerator | None:
@@ -218,31 +194,20 @@ def _derived(first: Named, setting: Setting) -> None:
         page.source("lmcore.kv_costs.kv_cache_bytes", snippet(setting), key="kv_calculator_source")
 
 
-def _fits(first: Named, setting: Setting, unit: str, machine: Accelerator | None) -> None:
-    each = " each" if setting.ranks > 1 else ""
+def _fits(first: Named, asked: Asked) -> None:
+    ranks = asked.setting.ranks
     page.section(
         f"What fits beside the weights of {plain(first.name)}",
-        f"{group(setting.ranks)} accelerator{'s' if setting.ranks > 1 else ''} of one kind, the weights split evenly, "
+        f"{group(ranks)} accelerator{'s' if ranks > 1 else ''} of one kind, the weights split evenly, "
         "and a share of the memory kept free for activations and the runtime.",
     )
     with st.container(horizontal=True, gap="medium"):
         stored = st.selectbox(
             "Weights stored as", list(WEIGHTS), 1, key="kv_weights", width=200, filter_mode=None, **_LINK
         )
-        reserve = st.slider("Kept free, in %", 0, 40, 10, key="kv_reserve", width=200, **_LINK)
-    machines = [*([machine] if machine is not None and machine.name == "custom" else []), *ACCELERATORS]
-    found = fits(first.config, setting, machines, stored=stored, reserve=reserve)
-    sequences = setting.batch * setting.beams
-    columns = [
-        "accelerator",
-        f"memory{each}",
-        f"weights{each}",
-        "left for the cache",
-        f"longest context of {group(sequences)}",
-        f"largest batch at {context_text(setting.context)}",
-    ]
-    chosen = [at for at, fit in enumerate(found) if machine is not None and fit.machine.name == machine.name]
-    payload = grid_payload(columns, fit_rows(found, unit), label="what fits", marks="  cccc", bold=chosen)
+        shares = kv_stops.RESERVE.values
+        reserve = st.slider(kv_stops.RESERVE.name, shares[0], shares[-1], 10, key="kv_reserve", width=200, **_LINK)
+    payload = kv_stops.fit(replace(asked, weights=stored, reserve=reserve))
     components.mount("grid", payload, key="kv_fits_table")
     page.prose(
         ":small[:gray[Memory as its maker prints it, in powers of ten; the source of each row is on the page Cost. "

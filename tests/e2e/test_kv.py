@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import PHONE, OpenPage, settle
+from tests.e2e.conftest import PHONE, OpenPage, Server, settle
 
 
 def wiring(page: Page) -> dict:
@@ -33,6 +37,41 @@ def test_heads_are_wired_in_the_browser_and_what_cannot_be_is_said(open_page: Op
     assert wiring(page)["shared"] == 3
     page.get_by_role("button", name="As in Built-in tiny model").click()
     assert wiring(page)["shared"] == 2
+
+
+@contextmanager
+def standing_still(server: Server) -> Iterator[None]:
+    """The server's process is halted: whatever the browser draws, no message made it."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def test_figures_follow_a_slider_while_the_server_stands_still(open_page: OpenPage, server: Server):
+    """Chart and both tables; when a second slider has moved, the tables, which hold for one, wait for the server."""
+    page = open_page("kv", kv_models="DeepSeek-V3", kv_context="8k")
+    chart, models, fits = page.locator(".lines").first, page.locator(".grid").nth(0), page.locator(".grid").nth(1)
+    expect(fits).to_be_visible()
+    with standing_still(server):
+        page.get_by_role("slider", name="Context S").focus()
+        page.keyboard.press("ArrowRight")
+        expect(chart).to_have_attribute("data-at", "16384")
+        expect(chart.locator(".reading")).to_contain_text("DeepSeek-V3 1.07 GiB")
+        expect(models).to_contain_text("1.07 GiB")
+        expect(fits).to_contain_text("largest batch at 16k")
+        page.get_by_role("slider", name="Batch B").focus()
+        page.keyboard.press("ArrowRight")
+        expect(chart.locator(".reading")).to_contain_text("DeepSeek-V3 2.14 GiB")
+        expect(models).to_contain_text("1.07 GiB")
+        expect(models).not_to_contain_text("2 sequences")
+    expect(models).to_contain_text("2 sequences")
+    expect(models).to_contain_text("2.14 GiB")
+    expect(fits).to_contain_text("longest context of 2")
+    settle(page)
+    expect(chart).to_have_attribute("data-at", "16384")
+    assert "kv_context=16k" in page.url
 
 
 def test_the_chart_follows_a_slider_and_the_link_restores_it(open_page: OpenPage):

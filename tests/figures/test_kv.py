@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from figures import kv, kv_changed
+from figures.format import group, unbroken
 from figures.grid import grid_payload
 from figures.lines import Scale, Series, lines_payload
 from figures.payload import unpack
@@ -70,7 +71,7 @@ def test_the_curve_is_the_formula_and_small() -> None:
     assert meta["limits"] == [[80.0, "80 GB"]]
     assert len(blob) < 4000
     for (_, cfg), x, y in zip(models, arrays[::2], arrays[1::2], strict=True):
-        assert x[-1] == 131_072
+        assert x[-1] == 2**20
         expected = [sum(kv_cache_bytes(cfg, context=int(at), batch=2)) / 1e9 for at in x]
         np.testing.assert_allclose(y, expected)
 
@@ -107,7 +108,7 @@ def test_derivation_says_every_number() -> None:
     found = derivations.kv_bytes(cfg, context=32_768, **setting.how())
     table = kv.derivation_table(found)
     assert r"$52 \cdot 4 \cdot 2 \cdot 16 \cdot 128 \cdot 1\,024 \cdot 2$" in table
-    assert "12\u2006482\u2006248\u2006704" in table
+    assert unbroken(group(12_482_248_704)) in table
     assert found.value == sum(kv_cache_bytes(cfg, context=32_768, batch=4))
     assert "KV heads" in kv.meanings(found)
 

@@ -2,22 +2,24 @@
 
 export default function ({ data, parentElement }) {
   const host = parentElement.querySelector(".gb");
-  const state = mounted(parentElement, () => ({ at: null, stop: () => {} }));
+  const state = mounted(parentElement, () => ({ at: null, shown: null, stop: () => {} }));
   state.stop();
-  const chart = readLines(unpack(data));
-  const { meta } = chart;
-  const canvas = element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "chart", "aria-label": meta.label });
+  const payload = unpack(data);
+  state.shown = atStops(payload) ?? state.shown ?? payload;
+  let chart = readLines(state.shown);
+  let places = linePlaces(chart);
+  let plot = null;
+  const canvas = element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "chart", "aria-label": chart.meta.label });
   const reading = element("div", { class: "note reading", "aria-live": "polite" });
   const colours = themeColours(host);
-  const saves = figureSaves(meta.file, () => [canvas], () => lineRows(chart), colours);
+  const saves = figureSaves(chart.meta.file, () => [canvas], () => lineRows(chart), colours);
   const root = element("div", { class: "lines" }, canvas, reading, saves);
   host.replaceChildren(root);
-  const places = [...new Set(chart.lines.flatMap((line) => Array.from(line.xs)))].sort((a, b) => a - b);
-  let plot = null;
 
   function draw() {
     const width = Math.floor(root.clientWidth);
     if (!width) return;
+    const { meta } = chart;
     const series = seriesColours(host);
     const lines = chart.lines.map((line, index) => drawnLine(line, index, series, colours));
     const axes = lineAxes(chart, width);
@@ -61,12 +63,27 @@ export default function ({ data, parentElement }) {
   if (state.at >= places.length) state.at = null;
   draw();
   whenFontsLoad(draw);
-  state.stop = onWidth(root, draw);
+  const stopWidth = onWidth(root, draw);
+  const stopStops = onStops(payload, () => {
+    const now = atStops(payload);
+    if (!now) return;
+    state.shown = now;
+    chart = readLines(now);
+    places = linePlaces(chart);
+    if (state.at >= places.length) state.at = null;
+    draw();
+  });
+  state.stop = () => {
+    stopWidth();
+    stopStops();
+  };
   return () => {
     state.stop();
     unmount(parentElement);
   };
 }
+
+const linePlaces = ({ lines }) => [...new Set(lines.flatMap((line) => Array.from(line.xs)))].sort((a, b) => a - b);
 
 function readLines({ meta, arrays }) {
   return { meta, lines: meta.lines.map((spec, index) => ({ ...spec, xs: arrays[2 * index].data, ys: arrays[2 * index + 1].data })) };
