@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from figures.format import bytes_iec, group, sig
+from figures.format import bytes_iec, group, sig, unbroken
 from figures.payload import pack
+from figures.sheet import sheet_payload
 from lmcore.config import ModelConfig
 from lmcore.costs import active_counts, param_counts, weight_bytes
 from lmcore.flops import COMPONENTS, crossover, decode_flops, prefill_flops, training_flops
@@ -33,6 +35,8 @@ PARTS = {
     "ffn": "feed-forward",
     "logits": "logits",
 }
+START = {"context": 4096, "batch": 1}
+"""The lengths that the page starts with."""
 _FLOPS = tuple((10**power, prefix) for power, prefix in zip(range(24, 0, -3), "YZEPTGMk", strict=True))
 _SI = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _COUNTS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
@@ -100,8 +104,9 @@ def trained(cfg: ModelConfig, setting: Setting) -> dict[str, int]:
     return held | {"T × T weights" if setting.scores == "written" else "softmax normalisers": scores, "logits": logits}
 
 
+@lru_cache(maxsize=256)
 def costs_payload(cfg: ModelConfig, setting: Setting) -> bytes:
-    """Six groups of bars: FLOPs of three phases, parameters, bytes to serve and to train."""
+    """Six groups of bars, FLOPs of three phases, parameters, bytes to serve and to train; then what is noticed."""
     counted, counts = flops(cfg, setting), param_counts(cfg)
     tokens = setting.context * setting.batch
     sequences = f"{group(setting.batch)} × {group(setting.context)} tokens"
@@ -124,40 +129,25 @@ def costs_payload(cfg: ModelConfig, setting: Setting) -> bytes:
     groups.append(_group("Memory to serve", served(cfg, setting), lambda n: bytes_text(n, setting), note))
     note = "Weights and gradients in 16 bits, master weights and moments in float32."
     groups.append(_group("Memory to train", trained(cfg, setting), lambda n: bytes_text(n, setting), note))
-    return pack({"groups": groups, "mark": mark(setting)})
+    sentences = [unbroken(sentence) for sentence in noticed(cfg, setting)]
+    return pack({"groups": groups, "noticed": sentences, "address": address(setting), "mark": mark(setting)})
 
 
-def table_payload(cfg: ModelConfig, setting: Setting, file: str) -> bytes:
+def address(setting: Setting) -> dict[str, int | None]:
+    """What the page's address says of the lengths: the number, nothing where it is what the page starts with."""
+    return {f"cost_{name}": None if (n := getattr(setting, name)) == START[name] else n for name in START}
+
+
+@lru_cache(maxsize=256)
+def table_payload(cfg: ModelConfig, setting: Setting) -> bytes:
     """FLOPs by component and phase, every digit, with totals."""
     counted, divide = flops(cfg, setting), 2 if setting.macs else 1
     head = [f"{setting.item}s", "training step", "prefill", "decode step"]
     phases = ("training", "prefill", "decode")
-    rows = [[PARTS[name], *(counted[phase][name] // divide for phase in phases)] for name in COMPONENTS]
-    rows.append(["all", *(sum(counted[phase].values()) // divide for phase in phases)])
-    shown = [[name, *map(group, numbers)] for name, *numbers in rows]
-    return sheet_payload(head, shown, [head, *rows], file, mark(setting))
-
-
-def sheet_payload(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    exact: Sequence[Sequence[object]],
-    file: str,
-    mark: str,
-    marked: int | None = None,
-) -> bytes:
-    """The payload of the sheet component: the rows as shown, and `exact`, head included, as copied and saved."""
-    copied = [["" if cell is None else str(cell) for cell in row] for row in exact]
-    return pack(
-        {
-            "head": list(head),
-            "rows": [list(row) for row in rows],
-            "exact": copied,
-            "file": file,
-            "mark": mark,
-            "marked": marked,
-        }
-    )
+    rows = [[PARTS[name], *(group(counted[phase][name] // divide) for phase in phases)] for name in COMPONENTS]
+    rows.append(["all", *(group(sum(counted[phase].values()) // divide) for phase in phases)])
+    label = f"{setting.item}s by component and phase"
+    return sheet_payload(head, rows, label=label, file="flops", mark=mark(setting))
 
 
 def mark(setting: Setting) -> str:
@@ -168,7 +158,7 @@ def mark(setting: Setting) -> str:
 def noticed(cfg: ModelConfig, setting: Setting) -> list[str]:
     """What follows from the numbers, in up to three sentences."""
     points = []
-    prefill, decode = (crossover(cfg, phase=phase, attention=setting.attention) for phase in ("prefill", "decode"))
+    prefill, decode = _crossovers(cfg, setting.attention)
     where = "as executed" if setting.attention == "executed" else "counting what the mask lets through"
     if prefill is None and decode is None:
         points.append(
@@ -187,6 +177,12 @@ def noticed(cfg: ModelConfig, setting: Setting) -> list[str]:
             + (f"{group(alike)} of them weigh as much as the weights." if alike else "that is more than the weights.")
         )
     return points
+
+
+@lru_cache(maxsize=64)
+def _crossovers(cfg: ModelConfig, attention: str) -> tuple[int | None, int | None]:
+    """The context from which on attention takes more than the rest, in a prefill and in a decode step."""
+    return crossover(cfg, phase="prefill", attention=attention), crossover(cfg, phase="decode", attention=attention)
 
 
 def flops_text(n: int, setting: Setting) -> tuple[str, str]:
@@ -217,7 +213,9 @@ def _group(title: str, parts: Mapping[str, int], write: Any, note: str) -> dict[
         return written if isinstance(written, tuple) else tuple(written.rsplit(" ", 1))
 
     value, unit = text(sum(parts.values()))
-    rows = [{"name": name, "text": " ".join(text(n)).strip(), "share": n / largest} for name, n in parts.items()]
+    rows = [
+        {"name": name, "text": " ".join(text(n)).strip(), "share": round(n / largest, 4)} for name, n in parts.items()
+    ]
     return {"title": title, "value": value, "unit": unit, "note": note, "parts": rows}
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import isfinite
+from math import ceil, floor, isfinite, log10
 from typing import Any
 
 import numpy as np
 
-from figures.cost import Setting, bytes_text, mark, served, sheet_payload, storage_of_cache, storage_of_weights
+from figures.cost import Setting, bytes_text, mark, served, storage_of_cache, storage_of_weights
 from figures.format import group, sig
 from figures.lines import Scale, Series, lines_payload
 from figures.payload import pack
+from figures.sheet import sheet_payload
 from lmcore.config import ModelConfig
 from lmcore.hardware import ACCELERATORS, Accelerator
 from lmcore.kv_costs import kv_cache_bytes
@@ -29,6 +30,16 @@ HEAD = (
     "prefill bound by",
     "decode bound by",
     "fits",
+)
+EXACT_HEAD = (
+    "machine",
+    "first token, s",
+    "each next token, s",
+    *HEAD[3:-1],
+    "bytes needed",
+    "bytes of memory",
+    "dtype",
+    "source",
 )
 
 
@@ -62,30 +73,48 @@ class Served:
 
 def served_on(cfg: ModelConfig, setting: Setting, machine: Accelerator, ranks: int) -> Served:
     """The config on `ranks` machines of one kind: peaks, bandwidths and memories add up, KV heads may repeat."""
-    prefill, decode, needed = _work(cfg, setting, ranks)
+    return _on(_work(cfg, setting, ranks), setting, machine, ranks)
+
+
+def _on(work: tuple[Point, Point, int], setting: Setting, machine: Accelerator, ranks: int) -> Served:
+    prefill, decode, needed = work
     dtype = arithmetic(setting.weights, machine)
+    return Served(
+        prefill, decode, _roof(machine, dtype, ranks), dtype, setting.batch, needed, ranks * machine.memory_bytes
+    )
+
+
+def _roof(machine: Accelerator, dtype: str, ranks: int) -> Roof:
     one = machine.roof(dtype)
-    roof = Roof(None if one.flops_per_s is None else ranks * one.flops_per_s, ranks * one.bytes_per_s)
-    return Served(prefill, decode, roof, dtype, setting.batch, needed, ranks * machine.memory_bytes)
+    return Roof(None if one.flops_per_s is None else ranks * one.flops_per_s, ranks * one.bytes_per_s)
 
 
 @lru_cache(maxsize=256)
 def _work(cfg: ModelConfig, setting: Setting, ranks: int) -> tuple[Point, Point, int]:
     """Prefill, decode step and bytes needed: the same on every machine."""
+    tokens, cache = max(1, setting.context), storage_of_cache(setting.cache)
+    prefill = prefill_point(cfg, tokens=tokens, batch=setting.batch, logits=setting.logits, **_moved(setting, ranks))
+    held = kv_cache_bytes(cfg, context=setting.context, batch=setting.batch, quantised=cache, tensor_parallel=ranks)
+    return prefill, _step(cfg, setting, ranks), served(cfg, setting)["weights"] + ranks * sum(held)
+
+
+@lru_cache(maxsize=2048)
+def _step(cfg: ModelConfig, setting: Setting, ranks: int) -> Point:
+    """One decode step."""
+    how = _moved(setting, ranks)
+    return decode_point(cfg, position=setting.context, batch=setting.batch, latent=setting.latent, **how)
+
+
+def _moved(setting: Setting, ranks: int) -> dict[str, Any]:
     itemsize, quantised = storage_of_weights(setting.weights)
-    cache = storage_of_cache(setting.cache)
-    moved: dict[str, Any] = {
+    return {
         "itemsize": 4 if setting.weights == "float32" else 2,
         "weight_itemsize": itemsize,
         "quantised_weights": quantised,
-        "quantised_cache": cache,
+        "quantised_cache": storage_of_cache(setting.cache),
         "tensor_parallel": ranks,
         "scores": setting.scores,
     }
-    prefill = prefill_point(cfg, tokens=max(1, setting.context), batch=setting.batch, logits=setting.logits, **moved)
-    decode = decode_point(cfg, position=setting.context, batch=setting.batch, latent=setting.latent, **moved)
-    held = kv_cache_bytes(cfg, context=setting.context, batch=setting.batch, quantised=cache, tensor_parallel=ranks)
-    return prefill, decode, served(cfg, setting)["weights"] + ranks * sum(held)
 
 
 def arithmetic(weights: str, machine: Accelerator) -> str:
@@ -126,9 +155,9 @@ def roofline_payload(
         "roofs": [{"name": name, "peak": peak, "bandwidth": roof.bytes_per_s, "timed": measured_roof}],
         "points": shown,
         "paths": [{"name": what} for what, _ in lines],
-        "x": [min(xs) / 3, max(xs) * 3],
-        "y": [min(ys) / 3, (peak or max(ys)) * 2.5],
-        "label": f"Roofline of {name}: {', '.join(p['name'] for p in shown)}",
+        "x": _outward(min(xs), max(xs)),
+        "y": _outward(min(ys), peak or max(ys)),
+        "label": f"Roofline of {name}: {'; '.join(map(_said, shown))}",
         "note": note,
         "file": "roofline",
         "mark": drawn_for,
@@ -139,10 +168,20 @@ def roofline_payload(
     )
 
 
+def _outward(low: float, high: float) -> list[float]:
+    """Ends of a logarithmic axis, with room, at whole and half powers of ten: they stay while a point moves little."""
+    return [10 ** (floor(2 * log10(low / 1.5)) / 2), 10 ** (ceil(2 * log10(high * 1.5)) / 2)]
+
+
+def _said(point: Mapping[str, Any]) -> str:
+    return f"{point['name']} at {sig(point['x'])} FLOPs a byte, {sig(point['y'] / 1e12)} TFLOP/s"
+
+
+@lru_cache(maxsize=256)
 def machine_roofline(cfg: ModelConfig, setting: Setting, machine: Accelerator, ranks: int) -> bytes:
     """The roof of a machine with the prefill, the decode step, and the step's path over batch sizes."""
     here = served_on(cfg, setting, machine, ranks)
-    path = [served_on(cfg, replace(setting, batch=batch), machine, ranks).decode for batch in BATCHES]
+    path = [_step(cfg, replace(setting, batch=batch), ranks) for batch in BATCHES]
     times = "" if ranks == 1 else f"{ranks} × "
     name = f"{times}{machine.name}, {here.dtype}"
     ridge = here.roof.ridge
@@ -151,17 +190,22 @@ def machine_roofline(cfg: ModelConfig, setting: Setting, machine: Accelerator, r
     )
     points = [("prefill", here.prefill), ("decode", here.decode)]
     return roofline_payload(
-        name, here.roof, points, paths=[("decode over batch", path)], note=note, drawn_for=mark(setting)
+        name, here.roof, points, paths=[("decode over batch", path)], note=note, drawn_for=f"{mark(setting)}/{ranks}"
     )
 
 
-def machines_payload(cfg: ModelConfig, setting: Setting, chosen: Accelerator, ranks: int) -> bytes:
-    """A row a machine, each `ranks` times: times by the roofline, what bounds them, whether it fits."""
+@lru_cache(maxsize=256)
+def machines_payload(
+    cfg: ModelConfig, setting: Setting, chosen: Accelerator, ranks: int, *, to_copy: bool = True
+) -> bytes:
+    """A row a machine, each `ranks` times: times by the roofline, what bounds them, whether it fits. The numbers
+    as they are copied take more room than the table; without them (`to_copy`) it can only be looked at."""
     machines = list(ACCELERATORS) if chosen in ACCELERATORS else [chosen, *ACCELERATORS]
     rows: list[list[str]] = []
-    exact: list[list[object]] = [[*HEAD[:-1], "bytes needed", "bytes of memory", "dtype", "source"]]
+    exact: list[list[object]] = []
+    work = _work(cfg, setting, ranks)
     for machine in machines:
-        found = served_on(cfg, setting, machine, ranks)
+        found = _on(work, setting, machine, ranks)
         bounds = (found.prefill.bound(found.roof), found.decode.bound(found.roof))
         rows.append(
             [
@@ -173,20 +217,31 @@ def machines_payload(cfg: ModelConfig, setting: Setting, chosen: Accelerator, ra
                 _fits(found, setting),
             ]
         )
-        numbers = (found.first_s, found.next_s, found.tokens_per_s)
-        exact.append(
-            [machine.name, *numbers, *bounds, found.needed_bytes, found.memory_bytes, found.dtype, machine.source]
-        )
-    return sheet_payload(HEAD, rows, exact, "machines", mark(setting), marked=machines.index(chosen))
+        numbers = [f"{number:.6g}" for number in (found.first_s, found.next_s, found.tokens_per_s)]
+        told = (found.needed_bytes, found.memory_bytes, found.dtype, machine.source)
+        exact.append([None, *numbers, None, None, *told])
+    return sheet_payload(
+        HEAD,
+        rows,
+        label="Times at least, a row a machine",
+        file="machines",
+        mark=f"{mark(setting)}/{ranks}",
+        exact_head=EXACT_HEAD,
+        exact=exact if to_copy else None,
+        marked=machines.index(chosen),
+    )
 
 
+@lru_cache(maxsize=256)
 def sweep_payload(cfg: ModelConfig, setting: Setting, machine: Accelerator, ranks: int, over: str) -> bytes:
     """Tokens a second of the whole batch, and of one sequence, over the batch or over the context."""
     values = BATCHES if over == "batch" else CONTEXTS
-    found = [served_on(cfg, replace(setting, **{over: value}), machine, ranks) for value in values]
+    roof = _roof(machine, arithmetic(setting.weights, machine), ranks)
+    settings = [replace(setting, **{over: value}) for value in values]
+    steps = [_step(cfg, each, ranks).seconds(roof) for each in settings]
     series = [
-        Series("all together", values, [each.tokens_per_s for each in found]),
-        Series("each sequence", values, [1 / each.next_s for each in found]),
+        Series("all together", values, [each.batch / step for each, step in zip(settings, steps, strict=True)]),
+        Series("each sequence", values, [1 / step for step in steps]),
     ]
     words = {"batch": "sequences at once", "context": "tokens cached"}[over]
     return lines_payload(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import streamlit as st
 from streamlit.errors import StreamlitAPIException
 
-from figures.cost import ACTIVE, WEIGHTS, Setting, costs_payload, noticed, storage_of_cache, table_payload
-from figures.format import group
+from figures.cost import ACTIVE, START, WEIGHTS, Setting, costs_payload, storage_of_cache, table_payload
+from figures.cost_stops import BATCH, BATCHES, CONTEXT, CONTEXTS, RANK, RANKS, followed, followed_on
+from figures.format import THOUSANDS, group
 from figures.roofline import machine_roofline, machines_payload, sweep_payload
 from lmcore import flop_derivations
 from lmcore.config import ModelConfig
@@ -16,11 +18,8 @@ from lmcore.derivations import Derivation, kv_bytes, parameters
 from lmcore.formats import FORMATS
 from lmcore.hardware import ACCELERATORS, Accelerator, accelerator, custom
 from lmcore.specs import Latent
-from ui import components, configs, derived_view, guard, page
+from ui import components, configs, derived_view, guard, page, state
 
-CONTEXTS = [2**power for power in range(21)]
-BATCHES = [2**power for power in range(13)]
-RANKS = [1, 2, 4, 8, 16, 32, 64]
 OWN = "a machine of your own"
 FIRST = "DeepSeek-V3"
 MAX_JSON_CHARS = 12_000
@@ -60,23 +59,25 @@ _REPAINT: dict[str, Any] = {"on_change": repaint}
 def _figures(found: configs.Named) -> None:
     with guard.guard():
         asked = Asked(found.name, found.config, setting())
-        components.mount("costs", costs_payload(asked.config, asked.setting), key="cost_bars")
-        page.notice(noticed(asked.config, asked.setting))
+        bars = followed(partial(costs_payload, asked.config), asked.setting)
+        components.mount("costs", bars, key="cost_bars")
         with page.tools():
             derivations(asked)
             call = f"prefill_flops(cfg, tokens={asked.setting.context}, batch={asked.setting.batch})"
             page.source("lmcore.flops.forward_flops", f"flops = {call}\nsum(flops.values())", key="cost_source")
-        components.mount("sheet", table_payload(asked.config, asked.setting, "flops"), key="cost_table")
+        table = followed(partial(table_payload, asked.config), asked.setting)
+        components.mount("sheet", table, key="cost_table")
         roofline(asked)
 
 
 def controls() -> configs.Named:
     """The model, the lengths, and the conventions that change the numbers. Another model runs the page again."""
     labels = (*configs.PRESETS, configs.SIDEBAR, configs.PASTED)
+    context, batch = _linked("cost_context", CONTEXTS), _linked("cost_batch", BATCHES)
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         label = st.selectbox("Config", labels, labels.index(FIRST), key="cost_config", width=165, **_LINK)
-        _power("Context, in tokens", CONTEXTS, 4096, "cost_context", 190, **_REPAINT)
-        _power("Batch, in sequences", BATCHES, 1, "cost_batch", 150, **_REPAINT)
+        _length(CONTEXT, CONTEXTS, context, "cost_context", 190)
+        _length(BATCH, BATCHES, batch, "cost_batch", 150)
         _choice("Weights stored in", WEIGHTS, "16 bit", "cost_weights", 120, **_REPAINT)
         _choice("Cache stored in", tuple(FORMATS), "16 bit", "cost_cache", 120, **_REPAINT)
         _choice("Active parameters", tuple(ACTIVE), next(iter(ACTIVE)), "cost_active", 140, **_REPAINT)
@@ -157,15 +158,28 @@ def roofline(asked: Asked) -> None:
     names = tuple(row.name for row in ACCELERATORS)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         name = _choice("Machine", (*names, OWN), "H100 SXM", "cost_machine", 210)
-        ranks = _power("How many, in tensor parallel", RANKS, 1, "cost_ranks", 210)
+        ranks = st.select_slider(RANK, RANKS, 1, key="cost_ranks", width=210, **_LINK)
         over = _switch("Curves over", ("batch", "context"), "cost_over")
         machine = _own() if name == OWN else accelerator(name)
+    cfg, s, at = asked.config, asked.setting, ranks
+
+    def roof(given: Setting, ranks: int) -> bytes:
+        return machine_roofline(cfg, given, machine, ranks)
+
+    def swept(given: Setting, ranks: int) -> bytes:
+        return sweep_payload(cfg, given, machine, ranks, over)
+
+    def machines(given: Setting, ranks: int) -> bytes:
+        return machines_payload(cfg, given, machine, ranks, to_copy=given == s and ranks == at)
+
     left, right = st.columns(2, gap="medium")
     with left:
-        components.mount("roofline", machine_roofline(asked.config, asked.setting, machine, ranks), key="cost_roofline")
+        components.mount("roofline", followed_on(roof, s, ranks), key="cost_roofline")
     with right:
-        components.mount("lines", sweep_payload(asked.config, asked.setting, machine, ranks, over), key="cost_sweep")
-    components.mount("sheet", machines_payload(asked.config, asked.setting, machine, ranks), key="cost_machines")
+        components.mount(
+            "lines", followed_on(swept, s, ranks, apart=[BATCH if over == "batch" else CONTEXT]), key="cost_sweep"
+        )
+    components.mount("sheet", followed_on(machines, s, ranks), key="cost_machines")
 
 
 def _own() -> Accelerator:
@@ -179,8 +193,22 @@ def _named(parts: dict[str, Derivation]) -> list[Derivation]:
     return [part for part in parts.values() if part.value]
 
 
-def _power(label: str, values: list[int], default: int, key: str, width: int, **more: Any) -> int:
-    return st.select_slider(label, values, default, format_func=group, key=key, width=width, **_LINK, **more)
+def _length(label: str, values: list[int], start: int, key: str, width: int) -> None:
+    """A slider that groups its digits. Bound to the address by Streamlit it would write them there as it shows them;
+    the bars write the number."""
+    how: dict[str, Any] = {"key": key, "width": width, "persist_state": "session", **_REPAINT}
+    st.select_slider(label, values, start, format_func=group, **how)
+
+
+def _linked(key: str, options: list[int]) -> int:
+    """The option under `key` in the address, also with its digits grouped, as links had them once."""
+
+    def parse(text: str) -> int | None:
+        digits = text.replace(THOUSANDS, "")
+        return next((option for option in options if str(option) == digits), None)
+
+    start = START[key.removeprefix("cost_")]
+    return state.parsed(key, parse, start, f"one of 1, 2, 4, 8 and so on to {group(options[-1])}")
 
 
 def _choice(label: str, options: tuple[str, ...], default: str, key: str, width: int, **more: Any) -> str:

@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from figures.format import group
 from figures.payload import unpack
+from figures.sheet import copied
 from lmcore import machine, presets
 from lmcore.costs import param_counts
 from lmcore.flops import decode_flops, prefill_flops, training_flops
@@ -47,16 +48,20 @@ def payloads(at: AppTest, field: str) -> list[dict]:
 
 def table(at: AppTest) -> list[list[str]]:
     """FLOPs by component and phase, as they are copied: the last row is the total."""
-    return payloads(at, "exact")[0]["exact"]
+    return copied(payloads(at, "exact")[0])
 
 
 def words(at: AppTest) -> str:
     return " ".join(element.value for element in at.markdown)
 
 
-def test_the_numbers_are_the_config_s() -> None:
-    at = open_page(cost_config="Qwen3 30B-A3B", cost_context=group(2048), cost_batch="4")
+@pytest.mark.parametrize("context", ["2048", group(2048)])
+def test_the_numbers_are_the_config_s(context: str) -> None:
+    """The address holds the number; in older links its digits are grouped."""
+    at = open_page(cost_config="Qwen3 30B-A3B", cost_context=context, cost_batch="4")
     assert not at.error
+    assert not at.warning
+    assert payloads(at, "groups")[0]["address"] == {"cost_context": 2048, "cost_batch": 4}
     cfg = presets.shipped("qwen3-30b-a3b").config
     phases = (
         training_flops(cfg, tokens=2048, batch=4),
@@ -102,6 +107,13 @@ def test_the_link_restores_the_page() -> None:
     cfg = presets.shipped("llama-2-70b").config
     useful = prefill_flops(cfg, tokens=4096, attention="useful")
     assert table(at)[-1][2] == str(sum(useful.values()))
+
+
+def test_a_length_that_the_link_makes_up_is_named_and_ignored() -> None:
+    at = open_page(cost_context="4000", cost_batch="-1")
+    assert ["4000" in at.warning[0].value, "1" in at.warning[1].value] == [True, True]
+    assert at.select_slider(key="cost_context").value == 4096
+    assert payloads(at, "groups")[0]["address"] == {"cost_context": None, "cost_batch": None}
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,58 @@
 // The roofline: at most the bandwidth's slope, at most the peak. Rings are calculated and lie on a roof; discs were timed.
+// It follows the page's sliders while a thumb moves.
+
+function buildRoofline(host) {
+  const view = { meta: null, paths: [], colours: themeColours(host), stop: () => {} };
+  view.canvas = element("canvas", { role: "img" });
+  view.legend = element("p", { class: "note" });
+  const saves = figureSaves(
+    () => view.meta.file,
+    () => [view.canvas],
+    () => rooflineRows(view.meta, view.paths),
+    () => view.colours,
+  );
+  view.root = element("div", { class: "roofline" }, view.canvas, view.legend, saves);
+  host.replaceChildren(view.root);
+  return view;
+}
+
+function drawRoofline({ root, canvas, meta, paths, colours }) {
+  const width = Math.floor(root.clientWidth);
+  if (!width || !meta) return;
+  const narrow = width < 560;
+  const x = plotAxis(...meta.x, { log: true, most: narrow ? 4 : 7 });
+  const y = plotAxis(...meta.y, { log: true, most: 5, text: rate });
+  const shades = [colours.accent, colours.measured];
+  const roofs = meta.roofs.map((roof) => ({ name: narrow ? "" : roof.name, colour: roof.timed ? shades[1] : shades[0], ...roofLine(roof, meta.x, meta.y), dash: roof.timed ? "dash" : "solid" }));
+  const swept = paths.map((path) => ({ name: "", xs: path.xs, ys: path.ys, colour: colours.rule, width: 4 }));
+  const plot = drawPlot(canvas, width, narrow ? 320 : 400, { x, y, xTitle: "FLOPs a byte moved, log scale", yTitle: "FLOP/s, log scale", lines: [...swept, ...roofs] }, colours);
+  const pen = canvas.getContext("2d");
+  for (const point of meta.points) drawPoint(pen, plot, point, colours);
+}
 
 export default function ({ data, parentElement }) {
   const host = parentElement.querySelector(".gb");
-  const state = mounted(parentElement, () => ({ stop: () => {} }));
-  state.stop();
-  const { meta, arrays } = unpack(data);
-  const paths = meta.paths.map((path, index) => ({ ...path, xs: arrays[2 * index].data, ys: arrays[2 * index + 1].data }));
-  const canvas = element("canvas", { role: "img", "aria-label": meta.label });
-  const legend = element("p", { class: "note" }, meta.note);
-  const colours = themeColours(host);
-  const root = element("div", { class: "roofline" }, canvas, legend, figureSaves(meta.file, () => [canvas], () => rooflineRows(meta, paths), colours));
-  root.dataset.mark = meta.mark;
-  host.replaceChildren(root);
-
-  function draw() {
-    const width = Math.floor(root.clientWidth);
-    if (!width) return;
-    const narrow = width < 560;
-    const x = plotAxis(...meta.x, { log: true, most: narrow ? 4 : 7 });
-    const y = plotAxis(...meta.y, { log: true, most: 5, text: rate });
-    const shades = [colours.accent, colours.measured];
-    const roofs = meta.roofs.map((roof) => ({ name: narrow ? "" : roof.name, colour: roof.timed ? shades[1] : shades[0], ...roofLine(roof, meta.x, meta.y), dash: roof.timed ? "dash" : "solid" }));
-    const swept = paths.map((path) => ({ name: "", xs: path.xs, ys: path.ys, colour: colours.rule, width: 4 }));
-    const plot = drawPlot(canvas, width, narrow ? 320 : 400, { x, y, xTitle: "FLOPs a byte moved, log scale", yTitle: "FLOP/s, log scale", lines: [...swept, ...roofs] }, colours);
-    const pen = canvas.getContext("2d");
-    for (const point of meta.points) drawPoint(pen, plot, point, colours);
-  }
-
-  draw();
+  const view = mounted(parentElement, () => buildRoofline(host));
+  view.stop();
+  view.colours = themeColours(host);
+  const payload = unpack(data);
+  const draw = () => drawRoofline(view);
+  const follow = () => {
+    const now = atStops(payload);
+    if (!now) return;
+    view.meta = now.meta;
+    view.paths = now.meta.paths.map((path, index) => ({ ...path, xs: now.arrays[2 * index].data, ys: now.arrays[2 * index + 1].data }));
+    view.canvas.setAttribute("aria-label", now.meta.label);
+    view.legend.textContent = now.meta.note;
+    view.root.dataset.mark = now.meta.mark;
+    draw();
+  };
+  follow();
   whenFontsLoad(draw);
-  state.stop = onWidth(root, draw);
+  const ends = [onWidth(view.root, draw), onStops(payload, follow)];
+  view.stop = () => ends.forEach((end) => end());
   return () => {
-    state.stop();
+    view.stop();
     unmount(parentElement);
   };
 }
