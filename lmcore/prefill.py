@@ -72,7 +72,7 @@ def reusable(cache: KVCache, seen: Sequence[int], tokens: Sequence[int]) -> KVCa
 
 
 def hand_over(old: KVCache, seen: Sequence[int], new: KVCache, tokens: Sequence[int]) -> int:
-    """Copy into the empty cache `new` what `old`, of the text `seen`, holds of the start of `tokens`; how many positions.
+    """Copy to the empty cache `new` what `old`, of the text `seen`, holds of the start of `tokens`; returns how many.
 
     `new` keeps its own capacity, which must hold them. At least one token is left to run, for its logits. Nothing is
     copied where a windowed layer has evicted what that token reads, nor from keys whose frequencies follow the length.

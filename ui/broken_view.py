@@ -82,11 +82,12 @@ def lacking(opened: models.Opened, name: str) -> str:
 @guard.fragment
 def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     """The table of broken runs; they are made on a button, and stand from then on."""
-    ids = prompt.ids[: experiments.MAX_TOKENS]
+    cut = experiments.cut(opened, prompt.ids, keeps_weights=False)
+    ids = cut.ids
     page.section(
         "Break it",
         "Each row changes one thing in every layer and runs the loaded model on the prompt again. The line through the "
-        "rows is the run that is right. " + experiments.first_of(len(prompt.ids)),
+        "rows is the run that is right. " + cut.said,
     )
     wanted = {name: change for name, change in changes().items() if not lacking(opened, name)}
     done = all(experiments.known(opened, ids, change) for change in (PLAIN, *wanted.values()))
@@ -94,8 +95,14 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     asked = st.session_state.get("_breaks") == (opened.key, ids)
     if not done and asked:
         for index, change in enumerate((PLAIN, *wanted.values())):
-            place.markdown(f":small[:gray[{index} of {len(wanted) + 1} runs]]")
-            experiments.measure(opened, ids, change)
+            left = len(wanted) + 1 - index
+            expected = f", about {sig(experiments.measure(opened, ids).seconds * left, 2)} s left" if index else ""
+            told = f"{index} of {len(wanted) + 1} runs{expected}"
+
+            def tell(layer: int, told: str = told) -> None:
+                place.markdown(f":small[:gray[{told}; layer {layer + 1} of {opened.config.n_layers}]]")
+
+            experiments.measure(opened, ids, change, tell)
         place.empty()
     elif not done:
 
@@ -155,7 +162,8 @@ def _after(opened: models.Opened, ids: tuple[int, ...], plain: Outcome, broken: 
 
 
 def _unmasked(opened: models.Opened, ids: tuple[int, ...], plain: Outcome, broken: Outcome) -> tuple[str, ...]:
-    right, leaked = experiments.leak(opened, ids, PLAIN), experiments.leak(opened, ids, changes()["unmasked"])
+    some = ids[: experiments.LEAST_TOKENS]  # each of the two runs the text twice
+    right, leaked = experiments.leak(opened, some, PLAIN), experiments.leak(opened, some, changes()["unmasked"])
     why = "The loss falls for the wrong reason." if broken.mean_loss < plain.mean_loss else ""
     moved = (
         f"Another last token moves the logits before it by up to {sig(leaked, 3)}; in the right run by {sig(right, 2)}."
@@ -183,9 +191,8 @@ def _unsafe(opened: models.Opened, ids: tuple[int, ...], plain: Outcome, broken:
 def _rows(outcome: Outcome) -> str:
     if not outcome.bad_rows:
         return "none does either"
-    layers = ~np.isfinite(outcome.weights).all((1, 2, 3))
     rows = f"{group(outcome.bad_rows)} of {group(outcome.rows)} rows hold NaN or infinity"
-    return f"{rows}, from layer {int(layers.argmax())} on"
+    return f"{rows}, from layer {outcome.bad_layer} on"
 
 
 def _values(opened: models.Opened, ids: tuple[int, ...], plain: Outcome, broken: Outcome) -> tuple[str, ...]:

@@ -8,18 +8,17 @@ import numpy as np
 import streamlit as st
 
 from figures.effects import logit_panel, ranked_payload, score_panel, shared_top
-from figures.format import fixed, group
+from figures.format import bytes_iec, fixed, group
 from figures.masks import Field, fields_payload, masked
-from ui import components, experiments, guard, heads, models, page, runs, vocabulary
-from ui.experiments import MAX_TOKENS
+from ui import components, experiments, guard, heads, last_position, models, page, runs, vocabulary
 from ui.lru import ByteLRU
 from ui.markdown import plain
 
 if TYPE_CHECKING:
     from lmcore.effects import Attribution, Planted
 
-STAGES = ("pattern", "v", "z", "attn_out", "ffn_out", "resid_post")
 MAP_BYTES = 8 * 2**20
+"""Of both maps of all heads, which are in the browser together, so that another head needs no answer from here."""
 CHOICES = 20
 PLANTED_LENGTH = 64
 
@@ -29,20 +28,20 @@ _PLANTED: ByteLRU[Planted] = ByteLRU(max_entries=8, max_bytes=2**22, size=lambda
 
 def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     """The contribution map, the parts of a chosen token's logit, and the planted test."""
-    ids = prompt.ids[:MAX_TOKENS]
     page.section(
         "A weight is not an effect",
         "A weight says how much of a value is read. What it adds to the residual stream also depends on how long the "
-        "value is after $W_O$: a key may be read much and add little. " + experiments.first_of(len(prompt.ids)),
+        "value is after $W_O$: a key may be read much and add little.",
     )
     page.formula(r"c_{ij} = \lVert A_{ij}\, v_j W_O \rVert")
-    _contributions(opened, ids)
+    _contributions(opened, prompt.ids)
+    cut = experiments.cut(opened, prompt.ids, keeps_weights=False)
     page.section(
         "The parts of a logit",
         "The residual stream is a sum, so with the scale of the final norm held the logit of a token is one, too: "
-        "embedding, heads, FFNs and biases. " + experiments.first_of(len(prompt.ids)),
+        "embedding, heads, FFNs and biases. " + cut.said,
     )
-    _logit(opened, ids)
+    _logit(opened, prompt.ids, cut.ids)
     page.section(
         "Heads found by a planted test",
         "On ordinary text position 0 hides what a head does. Here the model reads "
@@ -62,12 +61,11 @@ def contributions(opened: models.Opened, ids: tuple[int, ...]) -> np.ndarray:
     """(L, H, T, T) float32: the length of what each key adds to each query, in every head."""
     from lmcore.effects import contribution_map
 
-    run = runs.run(opened, ids, *STAGES, logits_to_keep=1)
+    run = runs.run(opened, ids, "pattern", "v", logits_to_keep=1)
 
     def make() -> np.ndarray:
-        count = map_tokens(opened, len(ids))
         maps = (
-            contribution_map(opened.model, layer, run["pattern"][layer][:, :count, :count], run["v"][layer][:, :count])
+            contribution_map(opened.model, layer, run["pattern"][layer], run["v"][layer])
             for layer in range(opened.config.n_layers)
         )
         return np.stack([layer.astype(np.float32) for layer in maps])
@@ -76,18 +74,18 @@ def contributions(opened: models.Opened, ids: tuple[int, ...]) -> np.ndarray:
 
 
 @guard.fragment
-def _contributions(opened: models.Opened, ids: tuple[int, ...]) -> None:
+def _contributions(opened: models.Opened, prompt: tuple[int, ...]) -> None:
+    count = map_tokens(opened, len(prompt))
+    ids = prompt[:count]
     with page.awaited("attention_contributions", height=470)():
         lengths = contributions(opened, ids)
-        count = lengths.shape[-1]
-        run = runs.run(opened, ids, *STAGES, logits_to_keep=1)
+        weights = runs.run(opened, ids, "pattern", "v", logits_to_keep=1)["pattern"]
         allowed = heads.readable(opened.config, count)
         allowed = allowed if allowed.ndim == 2 else allowed[:, None]
-        weights = run["pattern"][:, :, :count, :count]
         fields = [Field("Weight", top=1.0), Field("Contribution", top=None, unit="length")]
-        cfg, start = opened.config, heads.of(opened, ids).summary.start
+        cfg, start = opened.config, heads.of(opened, prompt).summary.start
         payload = fields_payload(
-            vocabulary.tokens(opened, ids[:count]),
+            vocabulary.tokens(opened, ids),
             fields,
             [masked(weights, allowed), masked(lengths, allowed)],
             start=(start.layer, start.head),
@@ -96,8 +94,11 @@ def _contributions(opened: models.Opened, ids: tuple[int, ...]) -> None:
         )
         components.mount("fields", payload, key="attention_contribution_fields")
     said = "Layer and head are those selected above; each map has the scale of its own bar."
-    if count < len(ids):
-        said += f" The maps hold the first {group(count)} tokens."
+    if count < len(prompt):
+        said += (
+            f" The maps hold the first {group(count)} of {group(len(prompt))} tokens: with those of all "
+            f"{group(cfg.n_layers * cfg.n_heads)} heads they take {bytes_iec(weights.nbytes + lengths.nbytes)}."
+        )
     if cfg.wiring.norms_output:
         said += " The norm on the sublayer’s output comes after what is shown."
     st.markdown(f":small[:gray[{said}]]")
@@ -128,14 +129,14 @@ def _highest_differ(weights: np.ndarray, lengths: np.ndarray) -> str:
 
 
 @guard.fragment
-def _logit(opened: models.Opened, ids: tuple[int, ...]) -> None:
+def _logit(opened: models.Opened, prompt: tuple[int, ...], ids: tuple[int, ...]) -> None:
     if opened.config.wiring.order == "post":
         st.info(
             "This model normalises after each sublayer: its residual stream is no sum, and its logits have no parts."
         )
         return
-    run = runs.run(opened, ids, *STAGES, logits_to_keep=1)
-    likeliest = [int(token) for token in np.argsort(-run.logits[-1], kind="stable")[:CHOICES]]
+    last = last_position.of(opened, ids)
+    likeliest = [int(token) for token in np.argsort(-last.logits, kind="stable")[:CHOICES]]
     token = st.selectbox(
         "Next token",
         likeliest,
@@ -154,7 +155,7 @@ def _logit(opened: models.Opened, ids: tuple[int, ...]) -> None:
         total=parts.total,
         logit=parts.logit,
     )
-    start = heads.of(opened, ids).summary.start
+    start = heads.of(opened, prompt).summary.start
     components.mount("ranked", ranked_payload([panel], start=(start.layer, start.head)), key="attention_logit_parts")
     if opened.config.logit_softcap is not None:
         st.markdown(":small[:gray[The logit is taken before this model’s soft-cap.]]")
@@ -166,14 +167,14 @@ def attribution(opened: models.Opened, ids: tuple[int, ...], token: int) -> Attr
     """The parts of this token's logit at the last position."""
     from lmcore.effects import attribute_logit
 
-    run = runs.run(opened, ids, *STAGES, logits_to_keep=1)
+    last = last_position.of(opened, ids)
     return attribute_logit(
         opened.model,
-        embedding=run.embedding[-1],
-        z=run["z"][:, :, -1],
-        attn_out=run["attn_out"][:, -1],
-        ffn_out=run["ffn_out"][:, -1],
-        resid=run["resid_post"][-1, -1].copy(),
+        embedding=last.embedding,
+        z=last.z,
+        attn_out=last.attn_out,
+        ffn_out=last.ffn_out,
+        resid=last.resid,
         token=token,
     )
 
@@ -233,7 +234,7 @@ def _agreement(title: str, scores: np.ndarray, on_prompt: np.ndarray) -> str:
     return f"{most}; of its ten best heads {shared} {verb} among the ten best on the prompt."
 
 
-def _head_snippet(opened: models.Opened, ids: tuple[int, ...]) -> str:
+def _head_snippet(opened: models.Opened, ids: tuple[int, ...], *stages: str) -> str:
     return f"""
 import torch
 from lmcore.checkpoint import load_pretrained
@@ -241,13 +242,13 @@ from lmcore.trace import Capture
 
 model = load_pretrained({opened.choice.source!r}, dtype={opened.dtype!r}).model
 tokens = torch.tensor([{list(ids)}])
-out = model.forward(tokens, capture=Capture.of({", ".join(map(repr, STAGES))}))
+out = model.forward(tokens, capture=Capture.of({", ".join(map(repr, stages))}))
 t = out.trace.layers
 """
 
 
 def _map_snippet(opened: models.Opened, ids: tuple[int, ...]) -> str:
-    return f"""{_head_snippet(opened, ids)}
+    return f"""{_head_snippet(opened, ids, "pattern", "v")}
 from lmcore.effects import contribution_map
 
 contribution_map(model, 0, t[0].pattern[0].numpy(), t[0].v[0].numpy())  # (H, T, T) of layer 0
@@ -255,7 +256,7 @@ contribution_map(model, 0, t[0].pattern[0].numpy(), t[0].v[0].numpy())  # (H, T,
 
 
 def _logit_snippet(opened: models.Opened, ids: tuple[int, ...], token: int) -> str:
-    return f"""{_head_snippet(opened, ids)}
+    return f"""{_head_snippet(opened, ids, "z", "attn_out", "ffn_out", "resid_post")}
 import numpy as np
 from lmcore.effects import attribute_logit
 

@@ -2,31 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from figures.format import group
+from figures.format import bytes_iec, group, sig
 from ui import heads, runs
 from ui.lru import ByteLRU
 from ui.models import Opened
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lmcore.masks import Mask
     from lmcore.trace import Edits
 
-MAX_TOKENS = 128
-"""An experiment runs the first of these only: each keeps all weights and takes the logits of every position."""
+MAX_TOKENS = 512
+"""An experiment runs the first of these only, or fewer: `cut`."""
+LEAST_TOKENS = 128
+"""As many are run however slow the model is."""
+RUN_S = 5.0
+"""What a forward of the prompt may be expected to take; an experiment makes several."""
+WEIGHT_BYTES = 144 * 2**20
+"""Weights of all heads that are kept of one experiment. SmolLM2 at 373 tokens."""
+ROWS = 64
+"""Positions whose logits are in memory at a time."""
 
-OUTCOME_BYTES = 192 * 2**20
+
+@dataclass(frozen=True)
+class Cut:
+    """The tokens that an experiment runs, and a sentence that says so where they are not all; else empty."""
+
+    ids: tuple[int, ...]
+    said: str
 
 
-def first_of(tokens: int) -> str:
-    """Beside an experiment on a longer prompt: how much of it is run. Empty where all of it is."""
-    if tokens <= MAX_TOKENS:
-        return ""
-    return f"The first {group(MAX_TOKENS)} of {group(tokens)} tokens are run here."
+def cut(opened: Opened, ids: tuple[int, ...], *, keeps_weights: bool = True) -> Cut:
+    """The first tokens of a prompt that experiments run: what stays within bytes and seconds, by this prompt's own run.
+
+    `keeps_weights`: for an experiment of which the weights of all heads are kept, which bounds it by memory as well.
+    """
+    count, why = len(ids), ""
+    per_pair = 4 * opened.config.n_layers * opened.config.n_heads
+    if (most := int((WEIGHT_BYTES / per_pair) ** 0.5)) < min(count, MAX_TOKENS) and keeps_weights:
+        why = f"the weights of every head would take {bytes_iec(per_pair * min(len(ids), MAX_TOKENS) ** 2)}"
+        count = most
+    if count > MAX_TOKENS:
+        count, why = MAX_TOKENS, ""
+    expected = (heads.seconds(opened, ids) or 0.0) * count / max(1, len(ids))
+    if count > LEAST_TOKENS and expected > RUN_S:
+        why = f"one forward of {group(count)} would take about {sig(expected, 2)} s"
+        count = max(LEAST_TOKENS, int(count * RUN_S / expected))
+    if count == len(ids):
+        return Cut(ids, "")
+    because = f": {why}" if why else ""
+    return Cut(ids[:count], f"The first {group(count)} of {group(len(ids))} tokens are run here{because}.")
 
 
 @dataclass(frozen=True)
@@ -52,20 +85,22 @@ PLAIN = Change()
 class Outcome:
     """What one forward measured.
 
-    losses (T,) in nats, NaN for position 0; weights (L, H, T, T); logits (V,) of the last position. Over all rows of
-    weights: `entropy` in nats, mean; `row_sums` least, mean, largest; `bad_rows` with a NaN or infinity, of `rows`.
-    Over all pairs that may be read: `largest` scaled score, `variance` of q.k within a head, mean over heads.
+    losses (T,) in nats, NaN for position 0; logits (V,) of the last position. Over all rows of weights: `entropy` in
+    nats, mean; `row_sums` least, mean, largest; `bad_rows` with a NaN or infinity, of `rows`, the first of them in
+    `bad_layer` (None where there is none). Over all pairs that may be read: `largest` scaled score, `variance` of q.k
+    within a head, mean over heads. `seconds`: of the forward and of measuring it.
     """
 
     losses: np.ndarray
-    weights: np.ndarray
     logits: np.ndarray
     entropy: float
     row_sums: tuple[float, float, float]
     bad_rows: int
+    bad_layer: int | None
     rows: int
     largest: float
     variance: float
+    seconds: float
 
     @property
     def mean_loss(self) -> float:
@@ -79,20 +114,35 @@ class Outcome:
             return exp / exp.sum()
 
     def bytes_held(self) -> int:
-        return self.losses.nbytes + self.weights.nbytes + self.logits.nbytes
+        return self.losses.nbytes + self.logits.nbytes
 
 
-_OUTCOMES: ByteLRU[Outcome] = ByteLRU(max_entries=24, max_bytes=OUTCOME_BYTES, size=Outcome.bytes_held)
+_OUTCOMES: ByteLRU[Outcome] = ByteLRU(max_entries=64, max_bytes=64 * 2**20, size=Outcome.bytes_held)
+_WEIGHTS: ByteLRU[np.ndarray] = ByteLRU(max_entries=24, max_bytes=2 * WEIGHT_BYTES, size=lambda array: array.nbytes)
+
+Say = Callable[[int], object]
 
 
-def measure(opened: Opened, ids: tuple[int, ...], change: Change = PLAIN) -> Outcome:
-    """One forward of at most MAX_TOKENS tokens with this change, run once."""
-    return _OUTCOMES.get((opened.key, ids[:MAX_TOKENS], change), lambda: _forward(opened, ids[:MAX_TOKENS], change))
+def measure(opened: Opened, ids: tuple[int, ...], change: Change = PLAIN, say: Say = lambda layer: None) -> Outcome:
+    """One forward of these tokens with this change, run once; `say` hears of each layer. Its weights are not kept."""
+    return _OUTCOMES.get((opened.key, ids, change), lambda: _run(opened, ids, change, say))
+
+
+def weights(opened: Opened, ids: tuple[int, ...], change: Change = PLAIN) -> np.ndarray:
+    """(L, H, T, T) float32, the weights of that forward, kept as long as there is room; of a `cut` that keeps them."""
+
+    def make() -> np.ndarray:
+        keep = np.empty((opened.config.n_layers, opened.config.n_heads, len(ids), len(ids)), np.float32)
+        _OUTCOMES.put((opened.key, ids, change), _run(opened, ids, change, lambda layer: None, keep))
+        keep.setflags(write=False)
+        return keep
+
+    return _WEIGHTS.get((opened.key, ids, change), make)
 
 
 def known(opened: Opened, ids: tuple[int, ...], change: Change) -> bool:
     """Whether `measure` has its answer at hand."""
-    return _OUTCOMES.peek((opened.key, ids[:MAX_TOKENS], change)) is not None
+    return _OUTCOMES.peek((opened.key, ids, change)) is not None
 
 
 def readable(opened: Opened, tokens: int, change: Change = PLAIN) -> np.ndarray:
@@ -109,58 +159,97 @@ def leak(opened: Opened, ids: tuple[int, ...], change: Change) -> float:
     """By how much the logits of the positions before it move, at most, when the last token is exchanged."""
     import torch
 
-    ids = ids[:MAX_TOKENS]
+    from lmcore.trace import Capture
+
     other = (*ids[:-1], (ids[-1] + 1) % opened.config.vocab_size)
     with runs.forwarding():
         tokens = torch.tensor([ids, other], device=opened.model.device)
-        logits = opened.model.forward(tokens, edits=change.edits()).logits[:, :-1].float()
-    return float((logits[0] - logits[1]).abs().max()) if len(ids) > 1 else 0.0
+        output = opened.model.forward(tokens, edits=change.edits(), capture=Capture.of(), logits_to_keep=1)
+    assert output.trace is not None
+    normed, worst = output.trace.final_normed, 0.0
+    assert normed is not None
+    with torch.inference_mode():
+        for first in range(0, len(ids) - 1, ROWS):
+            logits = opened.model.logits(normed[:, first : min(first + ROWS, len(ids) - 1)]).float()
+            worst = max(worst, float((logits[0] - logits[1]).abs().max()))
+    return worst
 
 
-def _forward(opened: Opened, ids: tuple[int, ...], change: Change) -> Outcome:
+def _run(opened: Opened, ids: tuple[int, ...], change: Change, say: Say, keep: np.ndarray | None = None) -> Outcome:
+    """Layer by layer, so that the weights and scores of one are in memory at a time; `keep` is filled with weights."""
+    import torch
+
+    from lmcore.trace import Capture
+
+    begun, model, allowed = perf_counter(), opened.model, readable(opened, len(ids), change)
+    tokens, edits = torch.tensor([ids], device=model.device), change.edits()
+    rows, scores, resume = [], [], None
+    for layer in range(opened.config.n_layers):
+        say(layer)
+        capture = Capture.of("pattern", "scores_raw", "resid_post", layers=[layer], max_bytes=runs.RUN_BYTES)
+        with runs.forwarding():
+            out = model.forward(tokens, capture=capture, edits=edits, logits_to_keep=1, depth=layer + 1, resume=resume)
+            assert out.trace is not None
+            found = out.trace.layers[layer]
+            weights, raw = (found[name][0].float().cpu().numpy() for name in ("pattern", "scores_raw"))
+        resume = (layer + 1, found["resid_post"])
+        if keep is not None:
+            keep[layer] = weights
+        rows.append(_rows(weights))
+        scores.append(_scores(raw, allowed if allowed.ndim == 2 else allowed[layer]))
+    assert resume is not None
+    losses, last = _losses(opened, ids, resume[1])
+    entropy, least, mean, most, bad = np.array(rows).T
+    largest, variance = np.array(scores).T
+    scale = opened.config.attention.scale if change.scale is None else change.scale
+    return Outcome(
+        losses,
+        last,
+        entropy=float(entropy.mean()),
+        row_sums=(float(least.min()), float(mean.mean()), float(most.max())),
+        bad_rows=int(bad.sum()),
+        bad_layer=int(bad.argmax()) if bad.any() else None,
+        rows=len(rows) * opened.config.n_heads * len(ids),
+        largest=float(largest.max()) * scale,
+        variance=float(variance.mean()),
+        seconds=perf_counter() - begun,
+    )
+
+
+def _losses(opened: Opened, ids: tuple[int, ...], stream: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The loss of each token (NaN of the first), and the logits of the last position, from the last layer's stream."""
     import torch
 
     from lmcore.likelihood import logsumexp
-    from lmcore.trace import Capture
 
-    capture = Capture.of("pattern", "scores_raw", max_bytes=runs.RUN_BYTES)
-    with runs.forwarding():
-        tokens = torch.tensor([ids], device=opened.model.device)
-        output = opened.model.forward(tokens, capture=capture, edits=change.edits())
-        assert output.trace is not None
-        layers = output.trace.layers
-        weights = np.stack([layers[at]["pattern"][0].float().cpu().numpy() for at in sorted(layers)])
-        raw = np.stack([layers[at]["scores_raw"][0].float().cpu().numpy() for at in sorted(layers)])
-        logits = output.logits[0].float().cpu().numpy()
-    allowed = np.broadcast_to(readable(opened, len(ids), change), (len(weights), len(ids), len(ids)))
-    scale = opened.config.attention.scale if change.scale is None else change.scale
-    largest, variance = _scores(raw, allowed)
-    losses = np.full(len(ids), np.nan)
-    with np.errstate(invalid="ignore"):
-        losses[1:] = logsumexp(logits[:-1]) - logits[np.arange(len(ids) - 1), list(ids[1:])]
-    return Outcome(losses, weights, logits[-1], *_rows(weights), largest * scale, variance)
+    losses, last = np.full(len(ids), np.nan), np.empty(0, np.float32)
+    for first in range(0, len(ids), ROWS):
+        with runs.forwarding(), torch.inference_mode():
+            logits = opened.model.unembed(stream[:, first : first + ROWS])[0].float().cpu().numpy()
+        following = list(ids[first + 1 : first + 1 + len(logits)])
+        at = np.arange(len(following))
+        with np.errstate(invalid="ignore"):
+            losses[first + 1 + at] = logsumexp(logits)[at] - logits[at, following]
+        last = logits[-1].copy()
+    return losses, last
 
 
-def _rows(weights: np.ndarray) -> tuple[float, tuple[float, float, float], int, int]:
-    """Mean entropy, the least, mean and largest sum, the rows that are not finite, and how many there are."""
+def _rows(weights: np.ndarray) -> tuple[float, float, float, float, int]:
+    """Of one layer's weights: mean entropy, the least, mean and largest sum of a row, and the rows not finite."""
     with np.errstate(invalid="ignore", divide="ignore"):
         sums = weights.sum(-1, dtype=np.float64)
         logarithm = np.log(np.maximum(weights, np.finfo(np.float32).tiny))
-        entropy = -np.einsum("lhij,lhij->lhi", weights, logarithm, dtype=np.float64)
+        entropy = -np.einsum("hij,hij->hi", weights, logarithm, dtype=np.float64)
     bad = int((~np.isfinite(weights).all(-1)).sum())
-    return float(entropy.mean()), (float(sums.min()), float(sums.mean()), float(sums.max())), bad, sums.size
+    return float(entropy.mean()), float(sums.min()), float(sums.mean()), float(sums.max()), bad
 
 
 def _scores(raw: np.ndarray, allowed: np.ndarray) -> tuple[float, float]:
-    """The largest raw score that may be read, and the variance within a head, mean over heads."""
-    variances, largest = [], -np.inf
-    for layer, mask in zip(raw, allowed, strict=True):
-        read = layer[:, mask]
-        largest = max(largest, float(read.max())) if np.isfinite(read).all() else np.nan
-        variances.append(float(read.astype(np.float64).var(-1).mean()))
-        if np.isnan(largest):
-            return np.nan, np.nan
-    return largest, float(np.mean(variances))
+    """Of one layer: the largest raw score that may be read, and the variance within a head, mean over heads."""
+    read = raw[:, allowed]
+    if not np.isfinite(read).all():
+        return np.nan, np.nan
+    return float(read.max()), float(read.astype(np.float64).var(-1).mean())
 
 
 def offset_spread(
@@ -182,7 +271,7 @@ def offset_spread(
         return None
     rope = cfg.rope_of(layer)
     assert rope is not None
-    run = runs.run(opened, ids[:MAX_TOKENS], "q", "k", layers=(layer,), logits_to_keep=1)
+    run = runs.run(opened, ids[:LEAST_TOKENS], "q", "k", layers=(layer,), logits_to_keep=1)
     q, k = (torch.from_numpy(run[name][0][0, -1].copy())[None, None, None].double() for name in ("q", "k"))
     at = torch.arange(places + offset)
     cos, sin = rope_table(rope, at, places + offset)

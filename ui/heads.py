@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,7 @@ from lmcore.errors import Cancelled, CapacityError
 from lmcore.positions import t5_buckets
 from lmcore.specs import GroupedQuery
 from ui import runs, vocabulary
-from ui.job import Job
+from ui.job import ABANDONED_AFTER_S, Jobs
 from ui.lru import ByteLRU
 from ui.models import Opened
 
@@ -183,8 +182,8 @@ _LAYERS: ByteLRU[dict[str, np.ndarray]] = ByteLRU(
     max_entries=64, max_bytes=LAYER_BYTES, size=lambda stages: sum(array.nbytes for array in stages.values())
 )
 _STREAMS: ByteLRU[Streams] = ByteLRU(max_entries=4, max_bytes=192 * 2**20, size=lambda streams: streams.nominal)
-_JOBS: dict[Hashable, Job[None]] = {}
-_LOCK = Lock()
+_SECONDS: ByteLRU[float] = ByteLRU(max_entries=256, max_bytes=2**20, size=lambda seconds: 64)
+_JOBS: Jobs[None] = Jobs("attention", abandoned_after_s=ABANDONED_AFTER_S)
 _CHECKS: ByteLRU[Check] = ByteLRU(max_entries=256, max_bytes=2**20, size=lambda check: 200)
 
 
@@ -193,8 +192,10 @@ def of(opened: Opened, ids: tuple[int, ...], say: Callable[[str], object] = lamb
     weights = Weights(opened, ids)
 
     def make() -> Summary:
-        passing = _Passing(weights, say) if weights.layer_by_layer else weights
-        return summarise(passing, ids, readable(opened.config, len(ids)))
+        passing, begun = _Passing(weights, say) if weights.layer_by_layer else weights, time.monotonic()
+        found = summarise(passing, ids, readable(opened.config, len(ids)))
+        _SECONDS.put((opened.key, ids), time.monotonic() - begun)
+        return found
 
     return Heads(weights=weights, summary=_SUMMARIES.get((opened.key, ids), make))
 
@@ -212,15 +213,17 @@ def awaited(opened: Opened, ids: tuple[int, ...], show: Callable[[str], object])
         try:
             of(opened, ids, tell)
         finally:
-            with _LOCK:
-                del _JOBS[opened.key, ids]  # a job holds on to its model
+            _JOBS.forget(lambda key: key == (opened.key, ids))  # a job holds on to its model
 
-    with _LOCK:
-        job = _JOBS.get((opened.key, ids))
-        if job is None:
-            job = _JOBS[opened.key, ids] = Job(work, name="attention")
-    job.wait(show)
+    _JOBS.start((opened.key, ids), work)
+    if (job := _JOBS.running((opened.key, ids))) is not None:
+        job.wait(show)
     return of(opened, ids)
+
+
+def seconds(opened: Opened, ids: tuple[int, ...]) -> float | None:
+    """What `of` took when it ran these tokens, with all weights written out; None where it has not."""
+    return _SECONDS.peek((opened.key, ids))
 
 
 def known(opened: Opened, ids: tuple[int, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,10 +23,24 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 
 
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A run under one mask: what it measured, and its weights (L, H, T, T)."""
+
+    outcome: Outcome
+    weights: np.ndarray
+
+
+def seen(opened: models.Opened, ids: tuple[int, ...], change: Change = PLAIN) -> Seen:
+    weights = experiments.weights(opened, ids, change)
+    return Seen(experiments.measure(opened, ids, change), weights)
+
+
 @guard.fragment
 def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     """Choice of a mask, the mask drawn, and the run under it beside the plain one."""
-    ids = prompt.ids[: experiments.MAX_TOKENS]
+    cut = experiments.cut(opened, prompt.ids)
+    ids = cut.ids
     page.section(
         "Another mask on the same weights",
         "The mask decides which keys a query may read. Here it is exchanged in every layer of the loaded model, which "
@@ -34,14 +49,14 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     kind, mask, of_address = _controls(len(ids))
     change = Change(mask=mask)
     with page.awaited("attention_masks", height=420)():
-        plain, changed = experiments.measure(opened, ids), experiments.measure(opened, ids, change)
+        plain, changed = seen(opened, ids), seen(opened, ids, change)
         layer, head = selected(opened, prompt.ids) if of_address else most_changed(plain, changed)
         _maps(opened, ids, kind, (layer, head), plain, changed, change)
         st.space("small")
         _beside(opened, kind, (layer, head), plain, changed)
     page.notice(said(opened, ids, kind, change, plain, changed))
-    if cut := experiments.first_of(len(prompt.ids)):
-        st.markdown(f":small[:gray[{cut}]]")
+    if cut.said:
+        st.markdown(f":small[:gray[{cut.said}]]")
     with page.tools():
         page.source("lmcore.masks.Mask", snippet(opened, ids, mask), key="attention_mask_source")
 
@@ -85,11 +100,17 @@ def _mask(kind: str, tokens: int, *, window: int, sinks: int, prefix: int, parts
     return masks.get(kind)
 
 
-def most_changed(plain: Outcome, changed: Outcome) -> tuple[int, int]:
+def most_changed(plain: Seen, changed: Seen) -> tuple[int, int]:
     """The layer and head whose weights moved most in one cell; (0, 0) where none did."""
-    moved = np.abs(changed.weights - plain.weights).max((2, 3))
-    layer, head = np.unravel_index(int(np.nanargmax(moved)), moved.shape)
+    most = moved(plain, changed)
+    layer, head = np.unravel_index(int(np.nanargmax(most)), most.shape)
     return int(layer), int(head)
+
+
+def moved(plain: Seen, changed: Seen) -> np.ndarray:
+    """(L, H): the largest change of a weight in each head."""
+    pairs = zip(plain.weights, changed.weights, strict=True)
+    return np.stack([np.abs(after - before).max((1, 2)) for before, after in pairs])
 
 
 def _maps(
@@ -97,8 +118,8 @@ def _maps(
     ids: tuple[int, ...],
     kind: str,
     at: tuple[int, int],
-    plain: Outcome,
-    changed: Outcome,
+    plain: Seen,
+    changed: Seen,
     change: Change,
 ) -> None:
     layer, head = at
@@ -117,18 +138,24 @@ def _of_layer(allowed: np.ndarray, layer: int) -> np.ndarray:
     return allowed if allowed.ndim == 2 else allowed[layer]
 
 
-def _beside(opened: models.Opened, kind: str, at: tuple[int, int], plain: Outcome, changed: Outcome) -> None:
-    moved = float(np.abs(changed.weights[at] - plain.weights[at]).max())
-    most = float(np.nanmax(np.abs(changed.weights - plain.weights)))
+def _beside(opened: models.Opened, kind: str, at: tuple[int, int], plain: Seen, changed: Seen) -> None:
+    changes = moved(plain, changed)
+    here, most = float(changes[at]), float(np.nanmax(changes))
     where = f"In layer {at[0]}, head {at[1]}; the most in any head is {fixed(most, 4)}."
     tiles = [
-        beside_tile("Mean loss", plain.mean_loss, changed.mean_loss, unit="nats", note="Of all tokens but the first."),
-        beside_tile("Largest change of a weight", 0.0, moved, note=where if most else "No weight moved."),
+        beside_tile(
+            "Mean loss",
+            plain.outcome.mean_loss,
+            changed.outcome.mean_loss,
+            unit="nats",
+            note="Of all tokens but the first.",
+        ),
+        beside_tile("Largest change of a weight", 0.0, here, note=where if most else "No weight moved."),
     ]
     payload = beside_payload(
         tiles,
-        plain.probabilities(),
-        changed.probabilities(),
+        plain.outcome.probabilities(),
+        changed.outcome.probabilities(),
         token_of=lambda token: vocabulary.token(opened, token),
         name="this mask",
     )
@@ -136,7 +163,7 @@ def _beside(opened: models.Opened, kind: str, at: tuple[int, int], plain: Outcom
 
 
 def said(
-    opened: models.Opened, ids: tuple[int, ...], kind: str, change: Change, plain: Outcome, changed: Outcome
+    opened: models.Opened, ids: tuple[int, ...], kind: str, change: Change, plain: Seen, changed: Seen
 ) -> list[str]:
     """What this run shows, computed from it."""
     if len(ids) < 2:
@@ -146,21 +173,21 @@ def said(
     allowed = experiments.readable(opened, len(ids), change)
     cells, own = int(allowed.sum()), int(_of_layer(experiments.readable(opened, len(ids)), 0).sum())
     points = [f"{group(cells)} of {group(len(ids) ** 2)} cells may be read; in the model’s own mask {group(own)}."]
-    rose = changed.mean_loss - plain.mean_loss
-    moved = f"from {fixed(plain.mean_loss, 3)} to {fixed(changed.mean_loss, 3)} nats"
+    rose = changed.outcome.mean_loss - plain.outcome.mean_loss
+    went = f"from {fixed(plain.outcome.mean_loss, 3)} to {fixed(changed.outcome.mean_loss, 3)} nats"
     if np.triu(allowed, 1).any():
-        return [*points, *_leaks(opened, ids, change, changed, rose, moved)]
+        return [*points, *_leaks(opened, ids, change, changed, rose, went)]
     if np.array_equal(changed.weights, plain.weights):
         return [*points, "Nothing changes: on this prompt it is the model’s own mask."]
     if abs(rose) < 5e-4:
-        return [*points, f"The mean loss stays at {fixed(changed.mean_loss, 3)} nats."]
+        return [*points, f"The mean loss stays at {fixed(changed.outcome.mean_loss, 3)} nats."]
     verb = "rises" if rose > 0 else "falls"
     why = (
         "the weights are random and know no mask"
         if opened.random_weights
         else "the weights were trained under its own mask"
     )
-    points.append(f"The mean loss {verb} {moved}: {why}.")
+    points.append(f"The mean loss {verb} {went}: {why}.")
     first = heads.readable(opened.config, len(ids))
     blocked = _of_layer(first, 0)[:, 0] & ~allowed[:, 0]
     if blocked.any():
@@ -173,7 +200,7 @@ def said(
 
 
 def _leaks(
-    opened: models.Opened, ids: tuple[int, ...], change: Change, changed: Outcome, rose: float, moved: str
+    opened: models.Opened, ids: tuple[int, ...], change: Change, changed: Seen, rose: float, went: str
 ) -> list[str]:
     at = np.arange(len(ids) - 1)
     readable = experiments.readable(opened, len(ids), change)[at, at + 1]
@@ -190,7 +217,7 @@ def _leaks(
         why = (
             "rises although answers may be read: the weights were trained under a causal mask and never met such keys."
         )
-    return [reads, f"The mean loss goes {moved}: it {why}"]
+    return [reads, f"The mean loss goes {went}: it {why}"]
 
 
 def snippet(opened: models.Opened, ids: tuple[int, ...], mask: Mask | None) -> str:
