@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from figures.format import group, sig
+from figures.format import bytes_iec, group, sig
 from figures.roofline import Timed, roofline_payload, seconds_text
 from figures.twins import Tile, tile
 from lmcore.config import ModelConfig
 from lmcore.flops import forward_flops
+from lmcore.kept import kept_bytes
 from lmcore.kv_costs import kv_cache_bytes
 from lmcore.roofline import Point, Roof
+from lmcore.traffic import activation_bytes
 
 COUNTED = {
     "projections": ("projections",),
@@ -24,6 +27,8 @@ NAMES = {
     "ffn": "Feed-forward",
     "logits": "Logits",
 }
+KEPT = "Kept for a backward"
+KEPT_NAMES = {"norms": "norms", "attention": "attention", "ffn": "feed-forward", "logits": "logits"}
 
 
 def counted_tiles(
@@ -37,6 +42,37 @@ def counted_tiles(
     ]
     size = sum(kv_cache_bytes(cfg, context=tokens, itemsize=itemsize))
     return [*tiles, tile("KV cache", size, cache_bytes, unit="B", how="in the cache")]
+
+
+def kept_tile(
+    cfg: ModelConfig, tokens: int, itemsize: int, *, held: Mapping[str, int] | None, max_bytes: int, fused: bool = True
+) -> Tile:
+    """What a training forward of the first `tokens` tokens keeps for its backward: by formula and held by autograd.
+
+    `held` None: not even one token's fits in `max_bytes`, and the tile says how much that would be. `fused`: the
+    formula knows this device's kernels.
+    """
+    size = sum(kept_bytes(cfg, tokens=max(1, tokens), itemsize=itemsize).values())
+    how: dict[str, Any] = {"unit": "B", "how": "held by autograd"}
+    if held is None:
+        return tile(KEPT, size, missing=f"over {bytes_iec(max_bytes)}", impossible=True, note="Of one token.", **how)
+    reason = "" if fused else "This device's kernels keep other tensors than the CPU's."
+    unit = "token" if tokens == 1 else "tokens"
+    return tile(
+        KEPT, size, sum(held.values()), reason=reason, note=f"Of {group(tokens)} {unit}, their loss included.", **how
+    )
+
+
+def kept_sentence(cfg: ModelConfig, tokens: int, itemsize: int, held: Mapping[str, int]) -> str:
+    """Where those bytes are, and what the convention of the bars counts of the same forward."""
+    parts = [f"{KEPT_NAMES[part]} {bytes_iec(n)}" for part, n in held.items() if part in KEPT_NAMES]
+    fused = sum(activation_bytes(cfg, tokens=tokens, itemsize=itemsize).values())
+    total = sum(held.values())
+    return (
+        f"For a backward PyTorch keeps {', '.join(parts)}: {bytes_iec(total)} as lmcore runs it. With norms and "
+        f"activations fused, as the training figures above count, it is {bytes_iec(fused)}: an eager norm keeps its "
+        "input and its normalised rows in float32, an activation what goes in and what comes out."
+    )
 
 
 def timed_payload(name: str, roof: Roof, forwards: Sequence[Timed]) -> bytes:

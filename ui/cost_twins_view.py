@@ -1,14 +1,22 @@
-"""The formulas against the loaded model: FLOPs and cache bytes counted, prefill and decode timed on this machine."""
+"""The formulas against the loaded model: FLOPs, cache and kept bytes counted, prefill and decode by the clock."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from figures.cost_twins import counted_tiles, steps_sentence, timed_payload, timed_points
+from figures.cost_twins import (
+    counted_tiles,
+    kept_sentence,
+    kept_tile,
+    steps_sentence,
+    timed_payload,
+    timed_points,
+)
 from figures.format import group, sig
 from figures.roofline import Timed
 from figures.twins import tiles_payload
 from lmcore.device import DTYPES
+from lmcore.kept import tokens_within
 from ui import components, guard, measured, models, page, runs, timings
 from ui.markdown import plain
 
@@ -42,19 +50,21 @@ def _ask() -> None:
 
 def counted(opened: models.Opened, ids: tuple[int, ...]) -> None:
     place = page.awaited("cost_twins", height=FIGURE_PX)
+    cfg, size = opened.config, DTYPES[opened.dtype]
     found = measured.measured_pass(opened, ids)
-    tiles = counted_tiles(
-        opened.config,
-        len(ids),
-        DTYPES[opened.dtype],
-        counted=found.flops,
-        cache_bytes=found.cache_used_bytes,
+    tiles = counted_tiles(cfg, len(ids), size, counted=found.flops, cache_bytes=found.cache_used_bytes)
+    used = tokens_within(cfg, min(len(ids), measured.KEPT_TOKENS), measured.KEPT_BYTES, itemsize=size)
+    held = measured.kept(opened, ids[:used]) if used else None
+    tiles.append(
+        kept_tile(cfg, used, size, held=held, max_bytes=measured.KEPT_BYTES, fused=opened.device.startswith("cpu"))
     )
     with place():
         components.twins(tiles_payload(tiles), key="cost_twins")
     page.prose(
         f":small[:gray[A prefill of {group(len(ids))} tokens of {plain(opened.name)}, logits at every position.]]"
     )
+    if held is not None:
+        page.notice([kept_sentence(cfg, used, size, held)])
 
 
 def timed(opened: models.Opened, ids: tuple[int, ...]) -> None:

@@ -21,6 +21,8 @@ V = TypeVar("V")
 
 _KEPT: ByteLRU[Any] = ByteLRU(max_entries=64, max_bytes=64 * 2**20, size=lambda value: _bytes(value))
 CANDIDATES = 10
+# What a training forward may hold, in bytes, and the tokens that it reads at most.
+KEPT_BYTES, KEPT_TOKENS = 256 * 2**20, 128
 
 
 def measured_pass(opened: Opened, ids: tuple[int, ...]) -> Pass:
@@ -33,6 +35,18 @@ def measured_pass(opened: Opened, ids: tuple[int, ...]) -> Pass:
             return measured_pass(opened.model, ids, max_bytes=RUN_BYTES)
 
     return _kept(("pass", opened.key, ids), make)
+
+
+def kept(opened: Opened, ids: tuple[int, ...]) -> dict[str, int]:
+    """Bytes that a training forward of these tokens keeps, by component; CapacityError over KEPT_BYTES."""
+
+    def make() -> dict[str, int]:
+        from lmcore.kept_measured import measured_kept_bytes
+
+        with forwarding():
+            return measured_kept_bytes(opened.model, ids, max_bytes=KEPT_BYTES)
+
+    return _kept(("kept", opened.key, ids), make)
 
 
 def prediction(opened: Opened, run: Run) -> Prediction:
