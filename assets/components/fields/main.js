@@ -13,12 +13,12 @@ export default function ({ data, parentElement }) {
   const reading = element("div", { class: "note reading", "aria-live": "polite" });
   const boxes = field.meta.fields.map((spec, index) => fieldBox(field, state, index, () => draw()));
   const pictures = () => [boxes.map((box, index) => ({ canvas: box.canvas, caption: field.meta.fields[index].title }))];
-  const saves = figureSaves(field.meta.file, pictures, () => fieldRows(field, state), () => themeColours(host));
+  const saves = figureSaves(field.meta.file, pictures, () => fieldRows(field, state), () => look.colours);
   const root = element("div", { class: "fields" }, element("div", { class: "maps" }, boxes.map((box) => box.node)), reading, saves);
   host.replaceChildren(root);
 
+  const look = { colours: themeColours(host), ramp: themeRamp(host), signed: themeRamp(host, "diverging") };
   function draw() {
-    const look = { colours: themeColours(host), ramp: themeRamp(host), signed: themeRamp(host, "diverging") };
     for (const box of boxes) box.draw(look);
     reading.replaceChildren(...readingText(field, state));
     root.dataset.state = JSON.stringify({ layer: state.layer, head: state.head, query: state.query, key: state.key });
@@ -89,8 +89,10 @@ const BAR_ROOM = 34;
 function fieldBox(field, state, index, redraw) {
   const spec = field.meta.fields[index];
   const canvas = element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "map", "data-field": spec.title });
-  const node = element("figure", { class: "field" }, element("figcaption", {}, spec.title), canvas);
+  const pooled = element("div", { class: "note pooled" });
+  const node = element("figure", { class: "field" }, element("figcaption", {}, spec.title), canvas, pooled);
   let layout = null;
+  let painted = {};
   const choose = (query, key) => {
     const last = field.count - 1;
     Object.assign(state, { query: Math.max(0, Math.min(last, query)), key: Math.max(0, Math.min(last, key)) });
@@ -114,11 +116,18 @@ function fieldBox(field, state, index, redraw) {
     layout = fieldLayout(field, node.clientWidth || 300, index);
     const context = fitCanvas(canvas, layout.width, layout.height);
     const values = field.values(index, state);
-    let top = spec.top;
-    if (top === null) top = values.reduce((most, value) => (Number.isFinite(value) && value !== -1 ? Math.max(most, Math.abs(value)) : most), 0);
-    drawCells(context, field.count, values, layout, look, spec, top);
+    // a move of the selection leaves the cells as they are
+    const wanted = [state.layer, state.head, layout.width, pixelRatio()].join();
+    if (painted.wanted !== wanted) {
+      const largest = () => values.reduce((most, value) => (Number.isFinite(value) && value !== -1 ? Math.max(most, Math.abs(value)) : most), 0);
+      painted = { wanted, picture: element("canvas"), top: spec.top ?? largest() };
+      drawCells(fitCanvas(painted.picture, layout.width, layout.height), field.count, values, layout, look, spec, painted.top);
+    }
+    const { top } = painted;
+    context.drawImage(painted.picture, 0, 0, layout.width, layout.height);
     drawFieldAxes(context, field, state, layout, look.colours);
     drawFieldBar(context, layout, look, spec, top);
+    pooled.textContent = layout.block > 1 ? `Each cell is the largest of ${layout.block} × ${layout.block}; the reading is of one.` : "";
     canvas.setAttribute("aria-label", `${spec.title}, query ${state.query}, key ${state.key}. Arrow keys move.`);
   }
   return { node, canvas, draw };
@@ -129,7 +138,9 @@ function fieldLayout(field, width, index) {
   const left = named ? 76 : 40;
   const top = named ? 84 : 28;
   const side = Math.max(48, Math.min(width - left - 4, 44 * field.count));
-  return { named, left, top, side, size: side / field.count, width, height: top + side + (field.meta.fields[index].kind === "mask" ? 26 : BAR_ROOM + 12) };
+  const size = side / field.count;
+  const block = Math.max(1, Math.ceil(1 / (size * pixelRatio()) - 0.05)); // tokens that share a cell, which is a device pixel at least
+  return { named, left, top, side, size, block, width, height: top + side + (field.meta.fields[index].kind === "mask" ? 26 : BAR_ROOM + 12) };
 }
 
 function fieldColour(value, look, spec, top) {
@@ -138,24 +149,40 @@ function fieldColour(value, look, spec, top) {
   return look.ramp.css[rootIndex(top > 0 ? value / top : 0)];
 }
 
-function drawCells(context, count, values, { left, top, size }, look, spec, most) {
-  const hatch = statePattern(context, "hatch", look.colours.rule);
-  const cross = statePattern(context, "cross", look.colours.bad);
-  const gap = size >= 11 ? 1 : 0;
+// Cells of several tokens show what is not finite, else their largest magnitude, and are hatched where nothing may be read.
+function pooledCells(values, count, block) {
+  if (block === 1) return { cells: values, across: count };
+  const across = Math.ceil(count / block);
+  const cells = new Float32Array(across * across).fill(-1);
   for (let query = 0; query < count; query++)
     for (let key = 0; key < count; key++) {
       const value = values[query * count + key];
+      const at = Math.floor(query / block) * across + Math.floor(key / block);
+      if (value === -1 || Number.isNaN(cells[at])) continue;
+      if (cells[at] === -1 || Number.isNaN(value) || Math.abs(value) > Math.abs(cells[at])) cells[at] = value;
+    }
+  return { cells, across };
+}
+
+function drawCells(context, count, values, { left, top, size, block }, look, spec, most) {
+  const hatch = statePattern(context, "hatch", look.colours.rule);
+  const cross = statePattern(context, "cross", look.colours.bad);
+  const { cells, across } = pooledCells(values, count, block);
+  const side = size * block;
+  const gap = side >= 11 ? 1 : 0;
+  for (let row = 0; row < across; row++)
+    for (let column = 0; column < across; column++) {
+      const value = cells[row * across + column];
       const plain = value !== -1 && Number.isFinite(value);
       context.fillStyle = plain ? fieldColour(value, look, spec, most) : value === -1 ? hatch : cross;
-      const [x, y] = [left + key * size, top + query * size];
       const inset = plain ? gap : 0;
-      context.fillRect(x, y, size - inset + (gap ? 0 : 0.4), size - inset + (gap ? 0 : 0.4));
+      context.fillRect(left + column * side, top + row * side, side - inset + (gap ? 0 : 0.4), side - inset + (gap ? 0 : 0.4));
     }
 }
 
 function drawFieldAxes(context, field, { query, key }, layout, colours) {
   const { left, top, size, side, named } = layout;
-  const every = named ? 1 : [4, 8, 16, 32].find((step) => step * size >= 26) ?? 64;
+  const every = named ? 1 : [4, 8, 16, 32, 64].find((step) => step * size >= 26) ?? 128;
   context.textBaseline = "middle";
   for (let position = 0; position < field.count; position += every) {
     const text = named ? shortLabel(field.labels[position]) : String(position);
