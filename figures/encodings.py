@@ -28,6 +28,7 @@ class Axis:
 def heat_payload(
     values: np.ndarray,
     *,
+    file: str,
     title: str,
     rows: Axis,
     columns: Axis,
@@ -41,10 +42,11 @@ def heat_payload(
     """The payload of the heat component for a table (R, C): 4 bytes a cell, NaN where there is none.
 
     `kind`: "signed", about zero up to `high`; "linear" from `low` to `high`; "root", by the square root from zero. The
-    ends are those of the values unless given.
+    ends are those of the values unless given. `file` is the name under which it is saved.
     """
     largest = float(np.nanmax(np.abs(values))) if kind == "signed" else float(np.nanmax(values))
     meta = {
+        "file": file,
         "title": title,
         "row_title": rows.title,
         "row_word": rows.word,
@@ -78,7 +80,7 @@ def pooled(values: np.ndarray, most: int = MOST_CELLS) -> tuple[np.ndarray, int,
     return np.take_along_axis(cells, chosen[..., None], -1)[..., 0], by_row, by_column
 
 
-def table_payload(table: np.ndarray, *, title: str) -> bytes:
+def table_payload(table: np.ndarray, *, file: str, title: str) -> bytes:
     """A table of positions (P, D) as it is added to the embedding, positions down."""
     shown, by_row, by_column = pooled(table)
     note = ""
@@ -86,6 +88,7 @@ def table_payload(table: np.ndarray, *, title: str) -> bytes:
         note = f"Each cell is the value furthest from zero of {by_row} × {by_column}."
     return heat_payload(
         shown,
+        file=file,
         title=title,
         rows=Axis("position", "position", step=by_row),
         columns=Axis("dim", "dim", step=by_column),
@@ -105,6 +108,7 @@ def likeness_payload(table: np.ndarray) -> bytes:
     step = math.ceil(len(table) / MOST_CELLS)
     return heat_payload(
         cosines(table[::step]),
+        file="position-cosines",
         title="Cosine of the rows of two positions",
         rows=Axis("position", "positions", step=step),
         columns=Axis("position", "and", step=step),
@@ -118,6 +122,7 @@ def alibi_payload(slopes: np.ndarray, distances: int) -> bytes:
     """ALiBi's bias `-m_h n` for each head h and distance n (H, n)."""
     return heat_payload(
         -slopes[:, None] * np.arange(distances),
+        file="alibi-bias",
         title="Bias on the scaled score",
         rows=Axis("head", "head"),
         columns=Axis("distance i − j", "distance"),
@@ -130,6 +135,7 @@ def slopes_payload(slopes: np.ndarray) -> bytes:
     curve = Curve("", 0, x, slopes, np.full(len(slopes), np.nan))
     return curves_payload(
         [curve],
+        file="alibi-slopes",
         label="Slope of each head",
         x_title="head",
         y_title="slope, log scale",
@@ -148,6 +154,7 @@ def buckets_payload(buckets: np.ndarray) -> bytes:
     curve = Curve("", 0, x, buckets.astype(np.float64), np.full(len(x), np.nan))
     return curves_payload(
         [curve],
+        file="t5-buckets",
         label="T5's bucket of each distance",
         x_title="distance i − j",
         y_title="bucket",
@@ -162,6 +169,7 @@ def bias_payload(bias: np.ndarray, buckets: np.ndarray, *, owner: str) -> bytes:
     last = int((buckets == buckets[-1]).argmax())
     return heat_payload(
         bias,
+        file="t5-bias",
         title=f"Bias of each head at each distance, as {owner} has learned it",
         rows=Axis("head", "head"),
         columns=Axis("distance i − j", "distance"),
@@ -173,6 +181,7 @@ def distance_payload(curves: list[Curve], *, y_title: str, label: str, note: str
     """A number at each distance, a line for each model."""
     return curves_payload(
         curves,
+        file="score-by-distance",
         label=label,
         x_title="distance i − j",
         y_title=y_title,

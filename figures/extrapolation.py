@@ -28,6 +28,7 @@ class Curve:
 def curves_payload(
     curves: Sequence[Curve],
     *,
+    file: str,
     label: str,
     x_title: str,
     y_title: str,
@@ -45,13 +46,15 @@ def curves_payload(
     from_zero: bool = False,
     bands: bool = False,
     log: bool = False,
+    spread: str = "standard error",
     note: str = "",
 ) -> bytes:
     """The payload of the curves component: 24 bytes a point.
 
     Every curve has the positions of the longest one, or the first of them. `width`: positions that a point stands for;
     the reading then names them from `first` on. `verticals` and `limits` are (value, label) of dotted lines; `discs`
-    marks the points, which are no line unless `joined`; with `bands` the axis holds the errors, too.
+    marks the points, which are no line unless `joined`; with `bands` the axis holds the errors, too. The chart is saved
+    under the name `file`, and `spread` says there what the errors are.
     Raises ValueError for curves over different positions.
     """
     longest = max(curves, key=lambda curve: len(curve.x))
@@ -60,6 +63,7 @@ def curves_payload(
             raise ValueError(f"the curve {curve.name!r} is over other positions than {longest.name!r}")
     meta = {
         "lines": [{"name": curve.name, "colour": curve.colour % LAST_COLOUR} for curve in curves],
+        "file": file,
         "label": label,
         "x_title": x_title,
         "y_title": y_title,
@@ -77,6 +81,7 @@ def curves_payload(
         "from_zero": from_zero,
         "bands": bands,
         "log": log,
+        "spread": spread,
         "note": note,
     }
     arrays = [np.asarray(part, np.float64) for curve in curves for part in (curve.x, curve.y, curve.error)]

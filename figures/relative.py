@@ -24,6 +24,7 @@ def slide_payload(positions: np.ndarray, products: Mapping[str, np.ndarray], *, 
     curves = [Curve(NAMES[name], order.index(name), positions, products[name], none) for name in order]
     return curves_payload(
         curves,
+        file="rope-slide",
         label="q times k at one offset against the position, by arithmetic; arrow keys read it",
         x_title="position of the key →",
         y_title=f"q · k, the query {offset} after the key",
@@ -50,11 +51,13 @@ def distance_payload(distances: np.ndarray, spreads: Mapping[str, Spread]) -> by
     curves = [Curve(name, index, distances, s.mean, s.deviation) for index, (name, s) in enumerate(spreads.items())]
     return curves_payload(
         curves,
+        file="rope-distance",
         label="mean score against distance, with one standard deviation to either side; arrow keys read it",
         x_title="distance, tokens →",
         y_title="score q · k × scale, before the softmax",
         x_word="distance",
         digits=3,
         bands=True,
+        spread="standard deviation",
         note="Shaded: one standard deviation over the pairs to either side of the mean.",
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from figures.format import MINUS, bytes_iec, fixed, group, sig
 from figures.payload import pack
+from figures.table import csv_text
 
 Tile = dict[str, Any]
 
@@ -57,6 +58,12 @@ def tile(
         return shown | {"state": "rounding", "difference": reason or "rounding"}
     signed = f"{MINUS if difference < 0 else '+'}{_size(difference, unit)}"
     return shown | {"state": "unequal", "difference": signed, "reason": reason}
+
+
+def tiles_csv(tiles: Sequence[Tile]) -> str:
+    """The numbers of the tiles as a table, as they are written in them."""
+    header = ["number", "calculated", "how measured", "measured", "difference"]
+    return csv_text(header, ([t["name"], t["calculated"], t["how"], t["measured"], t["difference"]] for t in tiles))
 
 
 def tiles_payload(tiles: Sequence[Tile]) -> bytes:

@@ -9,7 +9,7 @@ from figures.facts import facts_payload, report_facts
 from figures.format import group
 from figures.proof import layers_payload, proof_rows, proof_tiles
 from figures.table import csv_text
-from figures.twins import tiles_payload
+from figures.twins import tiles_csv, tiles_payload
 from lmcore.device import DTYPES
 from lmcore.errors import LmcoreError
 from ui import components, guard, measured, models, page, proofs, runs, shell, state
@@ -82,6 +82,7 @@ def costs(opened: models.Opened) -> None:
             f"cfg, notes = config_from_hf(json.load(open('config.json')))\nsum(kv_cache_bytes(cfg, context={context}))",
             key="model_costs_source",
         )
+        page.csv(tiles_csv(tiles), "costs.csv", key="model_costs_csv")
 
 
 def proof(opened: models.Opened) -> None:

@@ -8,9 +8,8 @@ from figures.facts import facts_payload, report_facts
 from figures.format import group
 from figures.forward import cost_formulas, path_formulas, prefill_tiles, run_points
 from figures.overview import arch_payload
-from figures.strip import strip_payload
-from figures.table import csv_text
-from figures.twins import tile, tiles_payload
+from figures.strip import strip_csv, strip_payload
+from figures.twins import tile, tiles_csv, tiles_payload
 from lmcore.costs import param_counts
 from lmcore.errors import CapacityError
 from ui import components, measured, models, page, runs, shell, state, vocabulary
@@ -32,9 +31,9 @@ def head(what: str) -> None:
 
 
 def strip(opened: models.Opened, run: runs.Run) -> None:
-    said = measured.prediction(opened, run)
+    said, tokens = measured.prediction(opened, run), vocabulary.tokens(opened, run.tokens)
     payload = strip_payload(
-        vocabulary.tokens(opened, run.tokens),
+        tokens,
         loss=said.loss,
         rank=said.rank,
         top_ids=said.top_ids[:, :6],
@@ -44,6 +43,8 @@ def strip(opened: models.Opened, run: runs.Run) -> None:
         spelled=opened.tokenizer is not None,
     )
     components.strip(payload, key="overview_strip")
+    with page.tools():
+        page.csv(strip_csv(tokens, said.loss, said.rank), "tokens.csv", key="overview_strip_csv")
 
 
 def path(opened: models.Opened, run: runs.Run | None) -> None:
@@ -81,10 +82,6 @@ def path(opened: models.Opened, run: runs.Run | None) -> None:
             "[layer.resid_post[0].norm(dim=-1) for layer in trace.layers.values()]",
             key="overview_path_source",
         )
-        if lengths is not None:
-            header = ["after block", *(f"position {position}" for position in range(len(ids)))]
-            rows = ([row, *map(float, values)] for row, values in enumerate(lengths))
-            page.csv(csv_text(header, rows), "residual-lengths.csv", key="overview_path_csv")
 
 
 def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
@@ -110,9 +107,7 @@ def numbers(opened: models.Opened, ids: tuple[int, ...]) -> None:
             "ids = tokenizer.encode(prompt)\nforward_flops(model.cfg, tokens=len(ids)), counted_flops(model, ids)",
             key="overview_numbers_source",
         )
-        rows = ([t["name"], t["calculated"], t["how"], t["measured"], t["difference"]] for t in tiles)
-        header = ["number", "calculated", "how measured", "measured", "difference"]
-        page.csv(csv_text(header, rows), "twins.csv", key="overview_numbers_csv")
+        page.csv(tiles_csv(tiles), "twins.csv", key="overview_numbers_csv")
 
 
 def report(opened: models.Opened) -> None:

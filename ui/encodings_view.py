@@ -8,6 +8,7 @@ import numpy as np
 import streamlit as st
 
 from figures.encodings import (
+    MOST_CELLS,
     alibi_payload,
     alibi_said,
     bias_payload,
@@ -24,7 +25,7 @@ from figures.encodings import (
 from figures.extrapolation import Curve
 from figures.format import fixed, group, sig
 from figures.table import csv_text
-from figures.twins import tile, tiles_payload
+from figures.twins import tile, tiles_csv, tiles_payload
 from lmcore import teaching
 from lmcore.positions import alibi_slopes, sinusoidal_table, t5_buckets
 from ui import components, encodings, extrapolating, guard, models, page
@@ -62,7 +63,7 @@ def _sinusoidal(opened: models.Opened) -> None:
     )
     page.prose("Vaswani et al. 2017, section 3.5: sine and cosine alternate, and the row is added to the embedding.")
     snippet = f"from lmcore.positions import sinusoidal_table\n\nsinusoidal_table({rows}, {dims})"
-    _tools("lmcore.positions.sinusoidal_rows", snippet, table, "sinusoidal", "position")
+    _tools("lmcore.positions.sinusoidal_rows", snippet, "sinusoidal", table)
 
 
 def _learned(opened: models.Opened) -> None:
@@ -82,7 +83,7 @@ def _learned(opened: models.Opened) -> None:
         f"model = load_pretrained({source!r}).model\n"
         "model.model.embed_positions.weight[model.cfg.position_offset :]"
     )
-    _tools("lmcore.model.Transformer.embed", snippet, table, "learned-positions", "position")
+    _tools("lmcore.model.Transformer.embed", snippet, "learned-positions", table)
 
 
 def _alibi(opened: models.Opened) -> None:
@@ -103,7 +104,7 @@ def _alibi(opened: models.Opened) -> None:
         "n, and for the other heads every other slope of 2n."
     )
     snippet = f"from lmcore.positions import alibi_slopes\n\nalibi_slopes({heads})"
-    _tools("lmcore.positions.alibi_slopes", snippet, slopes[:, None], "alibi-slopes", "head")
+    _tools("lmcore.positions.alibi_slopes", snippet, "alibi-slopes")
 
 
 def _t5(opened: models.Opened) -> None:
@@ -129,7 +130,7 @@ def _t5(opened: models.Opened) -> None:
         "import numpy as np\nfrom lmcore.positions import t5_buckets\n\n"
         f"t5_buckets(-np.arange({2 * int(reach)}), {count}, {reach})"
     )
-    _tools("lmcore.positions.t5_buckets", snippet, buckets[:, None], "t5-buckets", "distance")
+    _tools("lmcore.positions.t5_buckets", snippet, "t5-buckets")
 
 
 def _none(opened: models.Opened) -> None:
@@ -182,6 +183,7 @@ def _none(opened: models.Opened) -> None:
     )
     with page.tools():
         page.source("lmcore.order.scores_by_distance", snippet, key="positions_none_source")
+        page.csv(tiles_csv(tiles), "no-positions.csv", key="positions_none_csv")
 
 
 def _by_distance(name: str, colour: int) -> Curve:
@@ -193,17 +195,19 @@ def _by_distance(name: str, colour: int) -> Curve:
 def _table(table: np.ndarray, title: str, key: str) -> None:
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        components.mount("heat", table_payload(table, title=title), key=key)
+        components.mount("heat", table_payload(table, file=key.removeprefix("positions_"), title=title), key=key)
     with right:
         components.mount("heat", likeness_payload(table), key=f"{key}_likeness")
 
 
-def _tools(function: str, snippet: str, values: np.ndarray, name: str, row: str) -> None:
-    header = [row, *(str(column) for column in range(values.shape[1]))]
-    rows = ([at, *map(float, line)] for at, line in enumerate(values))
+def _tools(function: str, snippet: str, name: str, table: np.ndarray | None = None) -> None:
+    """The source; and all of a table of which the field shows a part."""
     with page.tools():
         page.source(function, snippet, key=f"positions_{name}_source")
-        page.csv(csv_text(header, rows), f"{name}.csv", key=f"positions_{name}_csv")
+        if table is not None and max(table.shape) > MOST_CELLS:
+            header = ["position", *(f"dim {column}" for column in range(table.shape[1]))]
+            rows = ([at, *map(float, line)] for at, line in enumerate(table))
+            page.csv(csv_text(header, rows), f"{name}.csv", label="CSV of all rows", key=f"positions_{name}_csv")
 
 
 DRAWN = {SINUSOIDAL: _sinusoidal, LEARNED: _learned, ALIBI: _alibi, T5: _t5, NONE: _none}

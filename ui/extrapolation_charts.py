@@ -19,7 +19,6 @@ from figures.extrapolation import (
     scalings_said,
 )
 from figures.format import group
-from figures.table import csv_text
 from lmcore import teaching
 from lmcore.scalings import slow_pairs, turns
 from ui import components, extrapolating, page
@@ -59,9 +58,10 @@ def loss_curves(measured: list[tuple[Wanted, np.ndarray]], colours: list[int]) -
     ]
 
 
-def _loss_chart(curves: list[Curve], *, label: str, key: str) -> None:
+def _loss_chart(curves: list[Curve], *, file: str, label: str, key: str) -> None:
     payload = curves_payload(
         curves,
+        file=file,
         label=label,
         x_title="position",
         y_title=f"loss in nats, mean of {BLOCK} positions",
@@ -77,20 +77,9 @@ def _loss_chart(curves: list[Curve], *, label: str, key: str) -> None:
     components.mount("curves", payload, key=key)
 
 
-def _tools(function: str, snippet: str, curves: list[Curve], name: str, key: str) -> None:
-    longest = max(curves, key=lambda curve: len(curve.x))
-    header = ["position", *(f"{curve.name}{what}" for curve in curves for what in ("", ", error"))]
+def _source(function: str, snippet: str, key: str) -> None:
     with page.tools():
         page.source(function, snippet, key=f"{key}_source")
-        page.csv(csv_text(header, _rows(curves, longest.x)), f"{name}.csv", key=f"{key}_csv")
-
-
-def _rows(curves: list[Curve], x: np.ndarray) -> list[list[object]]:
-    rows = []
-    for at, position in enumerate(x):
-        pairs = ((c.y[at], c.error[at]) if at < len(c.y) else (None, None) for c in curves)
-        rows.append([float(position), *(value for pair in pairs for value in pair)])
-    return rows
 
 
 def _in_pieces(measured: list[tuple[Wanted, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -114,7 +103,9 @@ def encodings() -> None:
     st.markdown("**Each encoding as it was trained.** All else is equal: text, seed, budget, shape.")
     curves = loss_curves(measured, list(range(len(measured))))
     curves.append(_piece_curve(pieces, len(curves), "RoPE in pieces"))
-    _loss_chart(curves, label="Loss by position, each position encoding", key="positions_encodings")
+    _loss_chart(
+        curves, file="loss-by-encoding", label="Loss by position, each position encoding", key="positions_encodings"
+    )
     rows = [merit(one.name, losses, pieces[one.model]) for one, losses in measured]
     page.notice(encodings_said(rows, times=TIMES))
     page.prose(merit_table(rows))
@@ -124,7 +115,7 @@ def encodings() -> None:
         f"and of the same tokens *in pieces of {TRAINED}*, cut so that each has {TRAINED // 2} to {TRAINED - 1} tokens "
         "before it. Passages differ in how hard they are, so the rise is beyond less in pieces."
     )
-    _tools("lmcore.extrapolate.token_losses", _snippet(), curves, "loss-by-position", "positions_encodings")
+    _source("lmcore.extrapolate.token_losses", _snippet(), "positions_encodings")
 
 
 def scalings(factor: int) -> None:
@@ -137,7 +128,9 @@ def scalings(factor: int) -> None:
     st.markdown(f"**The RoPE model under each scaling, factor s = {factor}.** The weights stay as they are.")
     curves = loss_curves(measured, list(range(len(measured))))
     curves.append(_piece_curve(pieces, len(curves), "in pieces"))
-    _loss_chart(curves, label="Loss by position, RoPE under each scaling", key="positions_scalings_loss")
+    _loss_chart(
+        curves, file="loss-by-scaling", label="Loss by position, RoPE under each scaling", key="positions_scalings_loss"
+    )
     rows = [merit(one.name, losses, pieces[one.model]) for one, losses in measured]
     page.notice(scalings_said(rows, plain=wanted[0].name, factor=factor, length=LENGTH))
     page.prose(merit_table(rows))
@@ -148,7 +141,7 @@ def scalings(factor: int) -> None:
         "s for every pair that does not complete a turn in training, and geometric in between."
     )
     example = f'scaled(model.cfg.rope, "yarn", factor={factor}, trained={TRAINED})'
-    _tools("lmcore.scalings.scaled", _snippet(example), curves, "loss-by-scaling", "positions_scalings_loss")
+    _source("lmcore.scalings.scaled", _snippet(example), "positions_scalings_loss")
 
 
 def pairs(factor: int) -> None:
@@ -172,6 +165,7 @@ def pairs(factor: int) -> None:
         "curves",
         curves_payload(
             [every],
+            file="turns-by-pair",
             label="Turns of each pair in the trained length",
             x_title="pair",
             y_title=f"turns in {TRAINED} positions, log scale",
@@ -191,7 +185,7 @@ def pairs(factor: int) -> None:
     )
     named = [(Wanted("all slowed", one.model, one.rope) if one is linear else one, found) for one, found in measured]
     curves = loss_curves(named, list(range(len(named))))
-    _loss_chart(curves, label="Loss by position, some pairs slowed", key="positions_pairs_loss")
+    _loss_chart(curves, file="loss-by-pairs", label="Loss by position, some pairs slowed", key="positions_pairs_loss")
     unscaled, slowed, fast, both = (float(beyond(losses, TRAINED).mean()) for _, losses in measured)
     said = blame_said(
         unscaled=unscaled,
@@ -205,7 +199,7 @@ def pairs(factor: int) -> None:
     page.notice(said)
     page.formula(rf"\text{{slow}} \iff L\,\theta_i < 2\pi, \qquad \theta_i' = \theta_i / {factor}")
     example = f"divided(model.cfg.rope, slow_pairs(model.cfg.rope, {TRAINED}), {factor})"
-    _tools("lmcore.scalings.slow_pairs", _snippet(example), curves, "loss-by-pairs", "positions_pairs_loss")
+    _source("lmcore.scalings.slow_pairs", _snippet(example), "positions_pairs_loss")
 
 
 def attention(factor: int) -> None:
@@ -237,6 +231,7 @@ def attention(factor: int) -> None:
     for column, what, y_title, unit, digits in places:
         payload = curves_payload(
             charts[what],
+            file=f"attention-{what}",
             label=y_title,
             x_title="position",
             y_title=y_title,
@@ -258,7 +253,7 @@ def attention(factor: int) -> None:
         "ids = np.array(tokenizer.encode(heldout_text()))\n"
         f"attention_by_position(model, ids[:{LENGTH}]).entropy.mean(0)"
     )
-    _tools("lmcore.extrapolate.attention_by_position", snippet, charts["entropy"], "entropy", "positions_attention")
+    _source("lmcore.extrapolate.attention_by_position", snippet, "positions_attention")
 
 
 def _snippet(rope: str = "None") -> str:

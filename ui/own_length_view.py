@@ -10,7 +10,6 @@ import streamlit as st
 
 from figures.extrapolation import Curve, curves_payload, doublings, own_said
 from figures.format import fixed, group, sig
-from figures.table import csv_text
 from ui import components, extrapolating, guard, models, own_length, page, rotary
 from ui.markdown import plain
 from ui.own_length import OWN, Asked
@@ -132,6 +131,7 @@ def _chart(opened: models.Opened, asked: Asked, measured: list[tuple[str, np.nda
     spread = "; the band is one standard error of it" if asked.windows > 1 else ""
     payload = curves_payload(
         curves,
+        file="own-loss-by-position",
         label="Loss by position, the loaded model",
         x_title="position",
         y_title=f"loss in nats, mean of {group(width)} positions",
@@ -148,11 +148,6 @@ def _chart(opened: models.Opened, asked: Asked, measured: list[tuple[str, np.nda
     page.notice([own_said(name_of(kind), losses, trained) for kind, losses in measured][:3])
     with page.tools():
         page.source("lmcore.extrapolate.token_losses", snippet(opened, asked), key="positions_own_source")
-        rows = [
-            [float(c.x[at]), *(float(curve.y[at]) for curve in curves)] for c in curves[:1] for at in range(len(c.x))
-        ]
-        header = ["position", *(curve.name for curve in curves)]
-        page.csv(csv_text(header, rows), "own-loss-by-position.csv", key="positions_own_csv")
 
 
 def snippet(opened: models.Opened, asked: Asked) -> str:

@@ -107,10 +107,10 @@ def source(function: str, snippet: str, *, key: str) -> None:
         _source(function, snippet, key)
 
 
-def csv(text: str, name: str, *, key: str) -> None:
+def csv(text: str, name: str, *, key: str, label: str = "CSV") -> None:
     """A quiet button that saves the figure's numbers (`figures.table.csv_text`) under a file name."""
     st.download_button(
-        "CSV", text, file_name=name, mime="text/csv", type="tertiary", on_click="ignore", width="content", key=key
+        label, text, file_name=name, mime="text/csv", type="tertiary", on_click="ignore", width="content", key=key
     )
 
 

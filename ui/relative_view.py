@@ -10,8 +10,7 @@ import streamlit as st
 
 from figures.format import fixed, group, sig, unbroken
 from figures.relative import Spread, distance_payload, slide_payload, spread_of
-from figures.table import csv_text
-from figures.twins import tile, tiles_payload
+from figures.twins import tile, tiles_csv, tiles_payload
 from ui import components, guard, models, page, runs, turned
 from ui.lru import ByteLRU
 
@@ -140,9 +139,7 @@ def _slide(
     page.formula(r"(R_{m+n}\, q) \cdot (R_m\, k) = (R_n\, q) \cdot k \quad \text{for every } m", r"|R_m\, q| = |q|")
     with page.tools():
         page.source("lmcore.relative.slide", snippet(opened, prompt, at), key="positions_slide_source")
-        header = ["position of the key", *kept.products]
-        rows = ([int(at), *map(float, row)] for at, *row in zip(kept.positions, *kept.products.values(), strict=True))
-        page.csv(csv_text(header, rows), "rope-slide.csv", key="positions_slide_csv")
+        page.csv(tiles_csv(tiles), "rope-slide-twins.csv", key="positions_slide_csv")
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +201,6 @@ def _distance(opened: models.Opened, prompt: runs.Prompt, found: turned.Turned, 
     )
     with page.tools():
         page.source("lmcore.relative.at_distance", distance_snippet(found, head), key="positions_distance_source")
-        header = ["distance", *(f"{name}, {what}" for name in spreads for what in ("mean", "standard deviation"))]
-        columns = (column for s in spreads.values() for column in (s.mean, s.deviation))
-        rows = ([int(at), *map(float, row)] for at, *row in zip(kept.distances, *columns, strict=True))
-        page.csv(csv_text(header, rows), "rope-distance.csv", key="positions_distance_csv")
 
 
 def snippet(opened: models.Opened, prompt: runs.Prompt, at: tuple[int, int, int, int, int]) -> str:

@@ -108,6 +108,7 @@ def _losses(found: rescaled.Rescaled, name: str) -> None:
     curves = [Curve(words, row, at, found.losses[row, 1:], none) for row, words in enumerate(names)]
     payload = curves_payload(
         curves,
+        file="loss-by-token",
         label="loss of each token of the prompt, in both runs; arrow keys read it",
         x_title="position →",
         y_title="loss of the token, nats",

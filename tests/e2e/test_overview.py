@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 from figures.format import group
@@ -110,10 +112,17 @@ def test_source_and_tensors_are_shown_when_asked_for(open_page: OpenPage):
     expect(page.get_by_test_id("stDataFrame")).to_be_visible()
 
 
-def test_csv_holds_every_length(open_page: OpenPage):
+def test_the_diagram_is_saved_with_every_length(open_page: OpenPage):
     page = open_page(prompt=PROMPT)
+    figure = page.locator(".gb", has=page.locator(".diagram"))
     with page.expect_download() as download:
-        page.get_by_role("button", name="CSV").first.click()
+        figure.get_by_role("button", name="PNG").first.click()
+    picture = np.asarray(Image.open(download.value.path()).convert("RGB"))
+    size = figure.locator(".diagram svg").evaluate("node => [node.clientHeight, node.clientWidth]")
+    assert (np.array(picture.shape[:2]) > size).all()
+    assert {(10, 111, 105), (180, 72, 10)} < {tuple(map(int, pixel)) for pixel in picture.reshape(-1, 3)}
+    with page.expect_download() as download:
+        figure.get_by_role("button", name="CSV").first.click()
     rows = download.value.path().read_text().splitlines()
     assert len(rows) == MODEL.cfg.n_layers + 2
     assert float(rows[-1].split(",")[-1]) == pytest.approx(residual_lengths(len(IDS) - 1)[-1], rel=1e-4)

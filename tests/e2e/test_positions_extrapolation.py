@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
 from lmcore import teaching
 from lmcore.checkpoint import load_pretrained
@@ -41,6 +41,10 @@ def test_the_loaded_model_is_measured_under_a_scaling_and_read(open_page: OpenPa
     expect(figure.locator(".reading")).to_contain_text(f"positions 16 to 31: linear {expected.mean[1]:.2f} nats")
 
 
+def slopes_chart(page: Page) -> Locator:
+    return page.get_by_label("Slope of each head")
+
+
 def test_alibi_for_a_head_count_that_is_no_power_of_two_on_a_phone(open_page: OpenPage):
     page = open_page("positions", prompt="abc", size=PHONE, scheme="dark", positions_encoding="ALiBi")
     figure = page.locator(".heat").first
@@ -52,4 +56,12 @@ def test_alibi_for_a_head_count_that_is_no_power_of_two_on_a_phone(open_page: Op
         page.keyboard.press(key)
     assert json.loads(figure.evaluate("node => node.dataset.state")) == {"row": 1, "column": 3}
     expect(figure.locator(".reading")).to_contain_text("head 1, distance 3: −0.7500")
+    for saved, expected in (
+        (figure, bias),
+        (page.locator(".curves", has=slopes_chart(page)), alibi_slopes(12)[:, None]),
+    ):
+        with page.expect_download() as download:
+            saved.get_by_role("button", name="CSV").click()
+        table = np.loadtxt(download.value.path(), delimiter=",", skiprows=1)
+        np.testing.assert_allclose(table, np.column_stack([np.arange(12), expected]), rtol=1e-6)
     assert page.get_by_test_id("stMain").evaluate("node => node.scrollWidth - node.clientWidth") <= 0

@@ -27,7 +27,7 @@ from lmcore.positions import alibi_slopes, sinusoidal_table, t5_buckets
 
 def test_a_small_table_is_drawn_cell_by_cell() -> None:
     table = sinusoidal_table(40, 16)
-    meta, [cells] = unpack(table_payload(table, title="PE"))
+    meta, [cells] = unpack(table_payload(table, file="f", title="PE"))
     np.testing.assert_allclose(cells, table, atol=1e-6)
     assert (meta["kind"], meta["row_step"], meta["column_step"]) == ("signed", 1, 1)
     assert meta["high"] == pytest.approx(1)
@@ -37,7 +37,7 @@ def test_a_small_table_is_drawn_cell_by_cell() -> None:
 def test_a_large_table_is_pooled_and_says_so() -> None:
     table = np.zeros((1024, 768), np.float32)
     table[1023, 767], table[5, 5] = -9.0, 4.0
-    meta, [cells] = unpack(table_payload(table, title="wpe"))
+    meta, [cells] = unpack(table_payload(table, file="f", title="wpe"))
     assert cells.shape == (256, 256)
     assert cells[-1, -1] == -9
     assert cells[1, 1] == 4

@@ -41,6 +41,7 @@ def said(points: list[str]) -> str:
 def test_a_payload_holds_every_number_of_every_line() -> None:
     blob = curves_payload(
         [curve("a", [1, 2, 3]), curve("b", [4, 5], 9)],
+        file="f",
         label="l",
         x_title="x",
         y_title="y",
@@ -57,7 +58,7 @@ def test_a_payload_holds_every_number_of_every_line() -> None:
 def test_curves_over_other_positions_are_refused() -> None:
     other = Curve("b", 1, X + 1, X, X)
     with pytest.raises(ValueError, match="'b'"):
-        curves_payload([curve("a", [1, 2, 3]), other], label="l", x_title="x", y_title="y")
+        curves_payload([curve("a", [1, 2, 3]), other], file="f", label="l", x_title="x", y_title="y")
 
 
 def test_ticks_double() -> None:

@@ -21,7 +21,12 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const diagram = element("div", { class: "diagram" });
   const trace = element("div", { class: "trace-area" });
   const shares = element("div", { class: "shares-area" });
-  host.replaceChildren(diagram, trace, shares);
+  const picture = (area, caption) => ({ canvas: svgPicture(area.querySelector("svg")), caption });
+  const path = () => [picture(diagram, ""), picture(trace, "Length of the residual vector, log scale")];
+  const colours = () => themeColours(host);
+  const saveLengths = figureSaves("forward-path", path, () => lengthRows(meta, norms), colours);
+  const saveShares = figureSaves("parameters", () => [picture(shares, "Where the parameters are")], () => shareRows(meta.shares), colours);
+  host.replaceChildren(diagram, trace, saveLengths, shares, saveShares);
 
   const last = norms.shape[1] - 1;
   const shownIndex = () => {
@@ -140,3 +145,12 @@ function traceReading(meta, norms, index, block) {
   const parts = [where, ": ", number(at(row, index)), ` at position ${meta.positions[index]}`];
   return index ? [...parts, ", ", number(at(row, 0)), " at position 0."] : [...parts, "."];
 }
+
+// A row for the embedding and for each block, a column for each position.
+function lengthRows({ positions }, norms) {
+  const count = norms.shape[1];
+  const row = (block) => [block, ...norms.data.subarray(block * count, (block + 1) * count)];
+  return [["after block", ...positions.map((position) => `position ${position}`)], ...Array.from({ length: norms.shape[0] }, (_, block) => row(block))];
+}
+
+const shareRows = (shares) => [["part", "calculated", "counted"], ...shares.map(({ name, calculated, counted }) => [name, calculated, counted])];

@@ -7,7 +7,8 @@ export default function ({ data, parentElement }) {
   const chart = readCurves(unpack(data));
   const canvas = element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "chart", "aria-label": chart.meta.label });
   const reading = element("div", { class: "note reading", "aria-live": "polite" });
-  const root = element("div", { class: "curves" }, canvas, reading);
+  const saves = figureSaves(chart.meta.file, () => [canvas], () => curveRows(chart), () => themeColours(host));
+  const root = element("div", { class: "curves" }, canvas, reading, saves);
   host.replaceChildren(root);
   const longest = Math.max(...chart.lines.map((line) => line.xs.length));
   let plot = null;
@@ -155,4 +156,15 @@ function curveReading({ meta, lines }, { at, line }, drawn) {
     parts.push(k ? ", " : "", element("span", { class: index === line ? "number chosen" : "number" }, swatch, `${name} ${text}`));
   });
   return meta.unit ? [...parts, ` ${meta.unit}`] : parts;
+}
+
+// A row for each position of the longest line; beside each line its error, where it has one.
+function curveRows({ meta, lines }) {
+  const columns = lines.flatMap(({ name, ys, errors }) => {
+    const title = name || meta.y_title.replace(/, log scale$/, "");
+    return [[title, ys], ...(errors.some(Number.isFinite) ? [[`${title}, ${meta.spread}`, errors]] : [])];
+  });
+  const { xs } = lines.reduce((most, one) => (one.xs.length > most.xs.length ? one : most));
+  const head = [meta.x_title.replace(/ →$/, ""), ...columns.map(([title]) => title)];
+  return [head, ...Array.from(xs, (x, at) => [x, ...columns.map(([, values]) => values[at])])];
 }

@@ -12,7 +12,8 @@ export default function ({ data, parentElement }) {
   const canvas = element("canvas", { tabindex: 0, role: "application", "aria-roledescription": "map" });
   const title = element("figcaption", {}, meta.title);
   const reading = element("div", { class: "note reading", "aria-live": "polite" });
-  const root = element("figure", { class: "heat" }, title, canvas, reading);
+  const saves = figureSaves(meta.file, () => [canvas], () => heatRows(values, columns, meta), () => themeColours(host), { title: () => meta.title });
+  const root = element("figure", { class: "heat" }, title, canvas, reading, saves);
   host.replaceChildren(root);
   let layout = null;
 
@@ -63,7 +64,15 @@ export default function ({ data, parentElement }) {
 }
 
 // A pooled table has a step: the index of a cell is that of the first of those it stands for.
-const heatLabel = (meta, axis, index) => groupDigits((meta[`${axis}_first`] ?? 0) + index * meta[`${axis}_step`]);
+const heatIndexOf = (meta, axis, index) => (meta[`${axis}_first`] ?? 0) + index * meta[`${axis}_step`];
+const heatLabel = (meta, axis, index) => groupDigits(heatIndexOf(meta, axis, index));
+
+// The cells as they are drawn: a row for each row, named by its index.
+function heatRows(values, columns, meta) {
+  const head = [meta.row_title, ...Array.from({ length: columns }, (_, column) => `${meta.column_title} ${heatIndexOf(meta, "column", column)}`)];
+  const rows = Array.from({ length: values.length / columns }, (_, row) => [heatIndexOf(meta, "row", row), ...values.subarray(row * columns, (row + 1) * columns)]);
+  return [head, ...rows];
+}
 
 function heatLayout(width, rows, columns, meta) {
   const [left, top, bar] = [46, 22, 34];

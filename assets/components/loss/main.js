@@ -12,12 +12,14 @@ export default function ({ data, parentElement }) {
   const title = element("div", { class: "note loss-title" });
   const figure = element("div", { class: "loss-figure" });
   const terms = element("div", { class: "terms", "aria-live": "polite" });
-  host.replaceChildren(title, figure, terms);
+  const shown = () => shownPosition(state.position, numbers.count);
+  const saves = figureSaves(() => `logits-of-position-${shown()}`, () => [svgPicture(figure.querySelector("svg"))], () => lossRows(numbers, shown()), () => themeColours(host));
+  host.replaceChildren(title, figure, saves, terms);
 
   function draw() {
     const width = Math.floor(host.clientWidth);
     if (!width) return;
-    const at = shownPosition(state.position, numbers.count);
+    const at = shown();
     title.replaceChildren(...lossTitle(meta, at));
     figure.replaceChildren(at ? lossFigure(meta, numbers, at, width, measure) : emptyLoss(width));
     terms.classList.toggle("none", !at);
@@ -160,3 +162,9 @@ function lossTerms(meta, numbers, at) {
 }
 
 const probabilityText = (p) => (p >= 0.001 ? decimals(p, 4) : scientific(p, 2));
+
+// How many logits lie from one edge of a bar to the next, at the position that predicted this one; none did position 0.
+function lossRows({ counts, edges }, at) {
+  const head = ["logit from", "to", "entries of the vocabulary"];
+  return [head, ...(at ? Array.from(counts(at - 1), (count, bin) => [edges[bin], edges[bin + 1], count]) : [])];
+}

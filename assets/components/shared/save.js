@@ -13,13 +13,14 @@ function figureSaves(name, canvases, rows, colours, { title = () => "", png = "P
   );
 }
 
-// One under the other: canvases, {canvas, caption}, or lists of these, which stand side by side. A hidden canvas takes no room.
+// One under the other: canvases, {canvas, caption}, or lists of these, which stand side by side. A hidden canvas of the page takes no
+// room; one that was made for the picture (svgPicture) is drawn.
 function saveCanvases(name, canvases, colours, title = "") {
   const ratio = pixelRatio();
   const [margin, line] = [Math.round(16 * ratio), Math.round(28 * ratio)];
   const rows = canvases
     .map((row) => [row].flat().map((item) => (item.canvas ? item : { canvas: item, caption: "" })))
-    .map((row) => row.filter(({ canvas }) => canvas.clientWidth))
+    .map((row) => row.filter(({ canvas }) => canvas.clientWidth || !canvas.isConnected))
     .filter((row) => row.length)
     .map((row) => ({ row, head: row.some(({ caption }) => caption) ? line : 0 }));
   const gapOf = ({ head }) => (head ? margin : 0); // an axis lies against its field
