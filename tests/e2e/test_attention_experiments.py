@@ -106,19 +106,3 @@ def test_the_planted_test_names_lmcores_best_head(loaded: Loaded, open_page: Ope
     page.wait_for_timeout(300)
     assert f"layer={layer}" in page.url
     assert f"head={head}" in page.url
-
-
-def test_four_hundred_tokens_are_pooled_to_pixels_and_read_one_by_one(loaded: Loaded, open_page: OpenPage):
-    page = open_page("attention", prompt="abc " * 100, attention_mask="sliding window")
-    figure = page.locator(".fields").first
-    canvas = figure.locator("canvas").nth(1)
-    canvas.scroll_into_view_if_needed()
-    count = len(drawn(page, 0, 0))
-    assert count == 401
-    expect(figure.locator(".pooled").nth(1)).to_have_text("Each cell is the largest of 2 × 2; the reading is of one.")
-    canvas.focus()
-    for key in ("ArrowUp", "ArrowLeft"):
-        page.keyboard.press(key)
-    state = json.loads(figure.evaluate("node => node.dataset.state"))
-    assert (state["query"], state["key"]) == (count - 2, count - 3)
-    expect(figure.locator(".reading")).to_contain_text(f"{drawn(page, 0, 2)[count - 2, count - 3]:.4f}")

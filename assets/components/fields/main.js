@@ -143,12 +143,6 @@ function fieldLayout(field, width, index) {
   return { named, left, top, side, size, block, width, height: top + side + (field.meta.fields[index].kind === "mask" ? 26 : BAR_ROOM + 12) };
 }
 
-function fieldColour(value, look, spec, top) {
-  if (spec.kind === "mask") return look.colours.accentSoft;
-  if (spec.kind === "signed") return look.signed.css[signedIndex(value, top || 1)];
-  return look.ramp.css[rootIndex(top > 0 ? value / top : 0)];
-}
-
 // Cells of several tokens show what is not finite, else their largest magnitude, and are hatched where nothing may be read.
 function pooledCells(values, count, block) {
   if (block === 1) return { cells: values, across: count };
@@ -164,20 +158,34 @@ function pooledCells(values, count, block) {
   return { cells, across };
 }
 
+// Large cells have a gap between them; small ones are one picture, enlarged without smoothing, and what it leaves out in runs.
 function drawCells(context, count, values, { left, top, size, block }, look, spec, most) {
-  const hatch = statePattern(context, "hatch", look.colours.rule);
-  const cross = statePattern(context, "cross", look.colours.bad);
+  const fills = { hatch: statePattern(context, "hatch", look.colours.rule), cross: statePattern(context, "cross", look.colours.bad), may: look.colours.accentSoft };
   const { cells, across } = pooledCells(values, count, block);
+  const kindOf = (value) => (value === -1 ? "hatch" : !Number.isFinite(value) ? "cross" : spec.kind === "mask" ? "may" : "value");
+  const shadeOf = spec.kind === "signed" ? (value) => signedIndex(value, most || 1) : (value) => rootIndex(most > 0 ? value / most : 0);
+  const ramp = spec.kind === "signed" ? look.signed : look.ramp;
   const side = size * block;
   const gap = side >= 11 ? 1 : 0;
+  const image = new ImageData(across, across);
+  const pixels = new Uint32Array(image.data.buffer);
   for (let row = 0; row < across; row++)
-    for (let column = 0; column < across; column++) {
-      const value = cells[row * across + column];
-      const plain = value !== -1 && Number.isFinite(value);
-      context.fillStyle = plain ? fieldColour(value, look, spec, most) : value === -1 ? hatch : cross;
-      const inset = plain ? gap : 0;
-      context.fillRect(left + column * side, top + row * side, side - inset + (gap ? 0 : 0.4), side - inset + (gap ? 0 : 0.4));
+    for (let column = 0, end; column < across; column = end) {
+      const [at, value] = [row * across + column, cells[row * across + column]];
+      const kind = kindOf(value);
+      end = column + 1;
+      if (kind === "value") pixels[at] = ramp.packed[shadeOf(value)];
+      else if (!gap) while (end < across && kindOf(cells[row * across + end]) === kind) end++;
+      if (kind === "value" && !gap) continue;
+      context.fillStyle = fills[kind] ?? ramp.css[shadeOf(value)];
+      const inset = kind === "hatch" || kind === "cross" ? 0 : gap;
+      context.fillRect(left + column * side, top + row * side, (end - column) * side - inset, side - inset + (kind === "may" && !gap ? 0.4 : 0));
     }
+  if (gap) return;
+  const small = new OffscreenCanvas(across, across);
+  small.getContext("2d").putImageData(image, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(small, left, top, across * side, across * side);
 }
 
 function drawFieldAxes(context, field, { query, key }, layout, colours) {
