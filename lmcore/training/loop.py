@@ -33,12 +33,14 @@ class Budget:
     """How much a model is trained, and how: the same for every model of a size.
 
     The learning rate rises in `warmup` steps to `peak` and falls along a cosine to `floor` of it (Loshchilov & Hutter
-    2017). Weight decay is for matrices only; gradients are clipped to a norm of `clip`.
+    2017). Weight decay is for matrices only; gradients are clipped to a norm of `clip`. `std` is the standard deviation
+    of the first weights: tables of positions added to the embedding are of size 1, and need an embedding near it.
     """
 
-    steps: int = 1200
-    batch: int = 16
+    steps: int = 3600
+    batch: int = 8
     context: int = 128
+    std: float = 0.06
     peak: float = 3e-3
     floor: float = 0.05
     warmup: int = 100
@@ -64,11 +66,11 @@ class Point(NamedTuple):
     heldout: float
 
 
-def first_weights(cfg: ModelConfig, seed: int) -> Iterator[tuple[str, Tensor]]:
+def first_weights(cfg: ModelConfig, seed: int, std: float) -> Iterator[tuple[str, Tensor]]:
     """Seeded weights, drawn by name: what two models have in common begins alike.
 
-    Normal with standard deviation 0.02, divided by sqrt(2 L) where a sublayer writes to the residual stream (Radford et
-    al. 2019, section 2.3); norms are 1, the relative bias 0.
+    Normal with standard deviation `std`, divided by sqrt(2 L) where a sublayer writes to the residual stream (Radford
+    et al. 2019, section 2.3); norms are 1, the relative bias 0.
     """
     for name, shape in param_shapes(cfg).items():
         if len(shape) == 1:
@@ -78,7 +80,7 @@ def first_weights(cfg: ModelConfig, seed: int) -> Iterator[tuple[str, Tensor]]:
         else:
             draw = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal(shape, dtype=np.float32)
             writes = name.endswith(("o_proj.weight", "down_proj.weight"))
-            yield name, torch.from_numpy(draw) * (0.02 / math.sqrt(2 * cfg.n_layers) if writes else 0.02)
+            yield name, torch.from_numpy(draw) * (std / math.sqrt(2 * cfg.n_layers) if writes else std)
 
 
 class Windows:
@@ -149,7 +151,7 @@ class Run:
 
     def __init__(self, cfg: ModelConfig, budget: Budget, batches: Windows | Repeats) -> None:
         self.budget, self.batches = budget, batches
-        self.model = assemble(cfg, dict(first_weights(cfg, budget.seed))).requires_grad_(True).train()
+        self.model = assemble(cfg, dict(first_weights(cfg, budget.seed, budget.std))).requires_grad_(True).train()
         self.named = dict(self.model.named_parameters())
         matrices = [p for name, p in self.named.items() if p.ndim > 1 and "relative_bias" not in name]
         others = [p for name, p in self.named.items() if p.ndim == 1 or "relative_bias" in name]
