@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import torch
 
 from lmcore.checkpoint.cachefolder import cache_root, discard, publish, sweep
 from lmcore.checkpoint.cachefolder import sync as _sync
-from lmcore.checkpoint.gguf import GGUFFile
-from lmcore.checkpoint.gguf_names import ROPE_TENSORS, gguf_rules
+from lmcore.checkpoint.gguf import GGUFFile, rope_factors
+from lmcore.checkpoint.gguf_names import gguf_rules
 from lmcore.checkpoint.names import rules_for
 from lmcore.checkpoint.rules import Mapped, Plan, Renamed, Row, apply, plan, refuse_not_finite, renamed
 from lmcore.checkpoint.sources import Place
@@ -39,8 +38,6 @@ Progress = Callable[[int, int, str], None]
 # Part of each folder's name: raise it when the same file would be converted differently.
 CONVERTER_VERSION = 2
 MARKER = "conversion.json"
-# A head has at most a few hundred dims: what claims more is not read.
-MAX_ROPE_PAIRS = 4096
 
 
 def folder_of(place: Place) -> Path:
@@ -93,7 +90,7 @@ def converted(place: Place, check: Callable[[ModelConfig], None], progress: Prog
 def _build(path: Path, work: Path, check: Callable[[ModelConfig], None], progress: Progress) -> dict[str, Any]:
     """Fill `work` with the conversion, all of it on the disk, the marker last. Returns what the marker says."""
     with GGUFFile(path) as source:
-        raw = hf_from_gguf(source.metadata, source.shapes, _rope_factors(source))
+        raw = hf_from_gguf(source.metadata, source.shapes, rope_factors(source))
         arch = source.metadata["general.architecture"]
         cfg, _ = config_from_hf(raw, "the GGUF metadata")
         steps = renamed(cfg, source.shapes, gguf_rules(arch, source.shapes), str(path))
@@ -123,16 +120,6 @@ def _build(path: Path, work: Path, check: Callable[[ModelConfig], None], progres
     _write(work / MARKER, found)
     _sync(work / MARKER)
     _sync(work)
-    return found
-
-
-def _rope_factors(source: GGUFFile) -> dict[str, list[float]]:
-    """The divisors of RoPE's frequencies that the file holds as tensors, as the shortest decimals of their float32."""
-    found = {}
-    for name in ROPE_TENSORS:
-        info = source.tensors.get(name)
-        if info is not None and prod(info.shape) <= MAX_ROPE_PAIRS:
-            found[name] = [float(str(value)) for value in source.read(info).ravel()]
     return found
 
 

@@ -16,12 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmcore.checkpoint.tensorfile import LFS_MARK, open_regular
+from lmcore.checkpoint.files import LFS_MARK, open_regular
 from lmcore.errors import CheckpointError
 
 # A vocabulary of 260,000 tokens with its merges takes about 15 MiB.
 MAX_METADATA_BYTES = 64 * 2**20
 MAX_DIMS = 4
+# Tensors that belong to the RoPE spec. A head has at most a few hundred dims: what claims more is not read.
+ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+MAX_ROPE_PAIRS = 4096
 # Numbers turned into float32 at a time: a large embedding would otherwise be in memory several times.
 CHUNK_NUMBERS = 2**21
 
@@ -116,6 +119,16 @@ class GGUFFile:
                 )
             out[start : start + step] = dequantize(data, GGMLQuantizationType[info.type])
         return out.reshape(info.shape)
+
+
+def rope_factors(source: GGUFFile) -> dict[str, list[float]]:
+    """The divisors of RoPE's frequencies that the file holds as tensors, as the shortest decimals of their float32."""
+    found = {}
+    for name in ROPE_TENSORS:
+        info = source.tensors.get(name)
+        if info is not None and prod(info.shape) <= MAX_ROPE_PAIRS:
+            found[name] = [float(str(value)) for value in source.read(info).ravel()]
+    return found
 
 
 class _Cursor:

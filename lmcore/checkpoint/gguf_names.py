@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from lmcore.checkpoint.gguf import ROPE_TENSORS
 from lmcore.checkpoint.rules import EMBEDDING, HEAD, Rule, Transform
 from lmcore.checkpoint.tables import half_split
 from lmcore.config import ModelConfig
 
 Parts = tuple[Tensor, ...]
-# Tensors that belong to the RoPE spec: they are read into the config.
-ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 _ROPE_NOTE = "the RoPE factors stored in the file are part of the config"
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from lmcore.checkpoint.files import CONFIG, INDEX, SINGLE, raw_config, read_json
 from lmcore.checkpoint.sources import PICKLE_TODO
-from lmcore.checkpoint.tensorfile import LFS_MARK, TORCH_DTYPES, Entry, TensorFile, open_regular
+from lmcore.checkpoint.tensorfile import TORCH_DTYPES, Entry, TensorFile
 from lmcore.config import ModelConfig
 from lmcore.errors import CheckpointError, ConfigError
 from lmcore.families import config_from_hf, language_part
 
-MAX_JSON_BYTES = 64 * 2**20
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARD = re.compile(r"(?P<stem>.*)-(?P<index>\d+)-of-(?P<count>\d+)\.safetensors")
 
 
@@ -28,53 +25,9 @@ class Weights(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a user's file. Raises CheckpointError with file and line."""
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > MAX_JSON_BYTES:
-            raise CheckpointError(
-                f"{path.name} has {size:,} bytes", expected=f"at most {MAX_JSON_BYTES:,}", where=str(path)
-            )
-        data = file.read(MAX_JSON_BYTES)
-    if not data.strip():
-        raise CheckpointError(
-            f"{path.name} is empty", expected="a JSON object", where=str(path), todo="Download it again."
-        )
-    if data.startswith(LFS_MARK):
-        raise CheckpointError(f"{path.name} is a Git LFS pointer", where=str(path), todo="Run `git lfs pull`.")
-    try:
-        value = json.loads(data.decode("utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise CheckpointError(
-            f"{path.name} is not JSON ({error.msg}, line {error.lineno}, column {error.colno})",
-            expected="a JSON object",
-            where=str(path),
-            todo="Download it again.",
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path.name} is not JSON ({str(error)[:80]})", where=str(path)) from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path.name} holds a {type(value).__name__}", expected="a JSON object", where=str(path))
-    return value
-
-
 def read_config(folder: Path) -> tuple[ModelConfig, str, tuple[str, ...]]:
     """The config of a folder, its `model_type`, and notes. Raises CheckpointError or ConfigError; runs no code."""
-    path = folder / "config.json"
-    if not path.exists():
-        if (folder / "adapter_config.json").exists():
-            base = read_json(folder / "adapter_config.json").get("base_model_name_or_path")
-            raise CheckpointError(
-                "this is an adapter (adapter_config.json), not a whole model",
-                expected="config.json and all weights",
-                where=str(folder),
-                todo=f"Merge it into its base model ({str(base)[:80]}) and load the result.",
-            )
-        raise CheckpointError(
-            "config.json is not in the folder", expected="config.json beside the weights", where=str(folder)
-        )
-    raw = read_json(path)
+    path, raw = folder / CONFIG, raw_config(folder)
     method = raw.get("quantization_config")
     if method:
         name = str(method.get("quant_method") if isinstance(method, dict) else method)[:40]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -18,9 +18,10 @@ import httpx2
 from huggingface_hub import HfApi, constants, errors, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.utils import tqdm
 
-from lmcore.checkpoint.hf import INDEX, SINGLE, open_weights, read_json
+from lmcore.checkpoint.files import CONFIG, INDEX, read_json
 from lmcore.checkpoint.hub_errors import explained, host
-from lmcore.checkpoint.sources import PICKLE_TODO, Fetched, HubId, Place, identity
+from lmcore.checkpoint.hub_files import needed, not_here, only_gguf, refuse_absent, refuse_without_config
+from lmcore.checkpoint.sources import Fetched, HubId, Place, identity
 from lmcore.errors import CapacityError, CheckpointError
 
 Progress = Callable[[int, int, str], None]
@@ -31,11 +32,6 @@ CHUNK_BYTES = 2**20
 _POLL_S = 0.1
 # Enough for a download that is under way to delete its unfinished file; one that stands still is not waited for.
 _CLEANUP_S = 0.5
-_CONFIGS = ("config.json", "generation_config.json")
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-_OLD_TOKENIZER = ("tokenizer.model", "vocab.json", "merges.txt")
-_PICKLES = (".bin", ".pt", ".pth")
-_SPLIT = "-of-"
 
 
 def fetch(place: Place, check: Callable[[Path], None], progress: Progress) -> Fetched:
@@ -44,12 +40,22 @@ def fetch(place: Place, check: Callable[[Path], None], progress: Progress) -> Fe
     `check` is given the folder when its configs are there and may refuse it before the weights are downloaded. Raises
     CheckpointError or CapacityError, and within a moment whatever `progress` raises.
     """
+    return _fetched(place, check, progress)
+
+
+def fetch_config(place: Place, progress: Progress = lambda done, total, text: None) -> Fetched:
+    """The folder in that cache that has the model's config.json, which alone is downloaded; a GGUF file if it is there
+    already. Raises CheckpointError, also for a GGUF file that would have to be downloaded whole to read its header."""
+    return _fetched(place, None, progress)
+
+
+def _fetched(place: Place, check: Callable[[Path], None] | None, progress: Progress) -> Fetched:
     assert place.hub is not None
     # The Rust downloader of hf_xet, where it is installed, can be neither watched nor cancelled.
     constants.HF_HUB_DISABLE_XET = True
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-    job = _Job(place.hub, endpoint, check)
+    job = _Job(place.hub, endpoint, only_config=check is None)
     meter = job.meter
     thread = threading.Thread(target=job.run, name=f"fetch {place.hub}", daemon=True)
     thread.start()
@@ -57,7 +63,7 @@ def fetch(place: Place, check: Callable[[Path], None], progress: Progress) -> Fe
         progress(0, 0, meter.text)
         while not job.finished.wait(_POLL_S):
             progress(meter.done, meter.total, meter.text)
-            if (asked := job.asked) is not None:
+            if check is not None and (asked := job.asked) is not None:
                 # In this thread, because what it raises is for the caller.
                 check(asked)
                 job.asked = None
@@ -107,8 +113,8 @@ class _Listing(NamedTuple):
 class _Job:
     """One download, in its thread."""
 
-    def __init__(self, hub: HubId, endpoint: str, check: Callable[[Path], None]) -> None:
-        self._hub, self._endpoint, self._check = hub, endpoint, check
+    def __init__(self, hub: HubId, endpoint: str, *, only_config: bool) -> None:
+        self._hub, self._endpoint, self._only_config = hub, endpoint, only_config
         self.meter = _Meter(f"Asking {host(endpoint)}")
         self.finished, self.answered = threading.Event(), threading.Event()
         self.asked: Path | None = None
@@ -128,12 +134,17 @@ class _Job:
             listing = self._listing()
         except (errors.OfflineModeIsEnabled, httpx2.TransportError) as error:
             return self._kept(error)
-        file = self._hub.file or _only_gguf(self._hub, listing.sizes)
+        file = self._hub.file or only_gguf(self._hub, listing.sizes)
         if file is not None:
-            _refuse_absent(self._hub, file, listing.sizes)
+            refuse_absent(self._hub, file, listing.sizes)
+            if self._only_config and self._cached(file, listing.commit) is None:
+                raise not_here(self._hub, file)
             path = self._download([file], listing)
             return Fetched(Place("gguf", path, identity(path)), ())
-        small, weights = _needed(self._hub, listing.sizes)
+        refuse_without_config(self._hub, listing.sizes)
+        if self._only_config:
+            return Fetched(Place("folder", self._download([CONFIG], listing).parent, ""), ())
+        small, weights = needed(self._hub, listing.sizes)
         folder = self._download(small, listing).parent
         self._ask(folder)
         if INDEX in small:
@@ -164,7 +175,7 @@ class _Job:
                 raise _Stopped
             self.meter.text = f"Downloading {name} ({listing.sizes[name] / 1e6:,.1f} MB)"
             # The first file is asked for by the name of the revision: the library then remembers which commit that is.
-            first = name in (self._hub.file, _CONFIGS[0])
+            first = name in (self._hub.file, CONFIG)
             revision = self._hub.revision if first else listing.commit
             path = hf_hub_download(
                 self._hub.repo,
@@ -189,13 +200,17 @@ class _Job:
 
     def _kept(self, error: Exception) -> Fetched:
         """What an earlier download left in the cache, if it is whole; raises `error` otherwise."""
-        path = self._cached(self._hub.file or _CONFIGS[0], self._hub.revision)
+        path = self._cached(self._hub.file or CONFIG, self._hub.revision)
         if path is None:
             raise error
         folder = Path(path).parent
         note = f"{host(self._endpoint)} was not reached: the copy downloaded earlier, {folder.name[:12]}, was opened"
         if self._hub.file is not None:
             return Fetched(Place("gguf", Path(path), identity(Path(path))), (note,))
+        if self._only_config:
+            return Fetched(Place("folder", folder, ""), (note,))
+        from lmcore.checkpoint.hf import open_weights  # only here: it imports torch
+
         try:
             with ExitStack() as stack:
                 open_weights(folder, None, stack)
@@ -215,62 +230,6 @@ def _bar(meter: _Meter) -> type[tqdm]:
             meter.add(int(n or 0))
 
     return Bar
-
-
-def _top(sizes: Iterable[str], endings: tuple[str, ...]) -> list[str]:
-    return sorted(name for name in sizes if name.endswith(endings) and "/" not in name)
-
-
-def _only_gguf(hub: HubId, sizes: Mapping[str, int]) -> str | None:
-    """The GGUF file of a model that has nothing else; None when there are safetensors or a config alone."""
-    files = sorted(name for name in sizes if name.endswith(".gguf"))
-    if not files or _top(sizes, (".safetensors",)):
-        return None
-    if len(files) == 1:
-        return files[0]
-    raise CheckpointError(
-        f"{hub} has {len(files)} GGUF files",
-        expected="the name of one",
-        todo="Name it: " + ", ".join(f"hub:{hub._replace(file=name)}" for name in files[:6]) + ".",
-    )
-
-
-def _refuse_absent(hub: HubId, file: str, sizes: Mapping[str, int]) -> None:
-    if file not in sizes:
-        others = sorted(name for name in sizes if name.endswith(".gguf"))
-        raise CheckpointError(
-            f"{hub.repo} has no file {file}", expected="one of " + ", ".join(others[:8]) if others else "a GGUF file"
-        )
-    if _SPLIT in file:
-        raise CheckpointError(
-            f"{file} is one part of a GGUF file that was split", expected="a file in one piece", where=str(hub)
-        )
-
-
-def _needed(hub: HubId, sizes: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """The small files (configs, tokenizer, index) and the weight files of a model. Raises CheckpointError for none."""
-    if _CONFIGS[0] not in sizes:
-        adapter = "adapter_config.json" in sizes
-        raise CheckpointError(
-            f"{hub} is an adapter, not a whole model" if adapter else f"{hub} has no config.json",
-            expected="config.json and safetensors, or a GGUF file",
-            todo="Name the model it was made for." if adapter else "Choose another model.",
-        )
-    weights = _top(sizes, (".safetensors",))
-    if not weights:
-        pickles = _top(sizes, _PICKLES)
-        raise CheckpointError(
-            f"the weights of {hub} are only there as a pickle ({pickles[0]})" if pickles else f"{hub} has no weights",
-            expected="safetensors or GGUF",
-            todo=PICKLE_TODO if pickles else "Choose another model.",
-        )
-    tokenizer = _TOKENIZER if _TOKENIZER[0] in sizes else (*_TOKENIZER, *_OLD_TOKENIZER)
-    small = [name for name in (*_CONFIGS, *tokenizer, "chat_template.jinja") if name in sizes]
-    if SINGLE in sizes:
-        return small, [SINGLE]
-    if INDEX in sizes:
-        return [*small, INDEX], weights
-    return small, weights
 
 
 def _refuse_full_disk(needed: int) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,11 +17,11 @@ from typing import Any, NoReturn
 
 import torch
 
+from lmcore.checkpoint.files import LFS_MARK, open_regular
 from lmcore.errors import CheckpointError
 
 # The reference implementation allows 100 MB; real headers stay below 16 MiB.
 MAX_HEADER_BYTES = 64 * 2**20
-LFS_MARK = b"version https://git-lfs"
 
 TORCH_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # Known, so that their byte ranges can be checked, but no weights we could run: integers and packed formats.
@@ -47,19 +46,6 @@ class Entry:
     @property
     def nbytes(self) -> int:
         return self.stop - self.start
-
-
-def open_regular(path: Path) -> BufferedReader:
-    """The file, opened for reading. Raises CheckpointError for a folder, a pipe, a device, or no access."""
-    try:
-        # Without O_NONBLOCK, opening a pipe that nobody writes to would hang for ever.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be read ({error.strerror})", where=str(path)) from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise CheckpointError(f"{path.name} is not a plain file", expected="a file", where=str(path))
-    return os.fdopen(handle, "rb")
 
 
 class TensorFile:

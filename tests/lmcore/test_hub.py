@@ -16,6 +16,7 @@ from safetensors.torch import save
 
 from lmcore import load_pretrained
 from lmcore.checkpoint import load, sources
+from lmcore.checkpoint.config_of import config_of
 from lmcore.checkpoint.sources import HubId, hub_id
 from lmcore.errors import CapacityError, CheckpointError, ConfigError
 from tests.lmcore.fake_hub import COMMIT, FakeHub, files_of
@@ -295,6 +296,32 @@ def test_a_hub_that_sends_more_or_less_than_it_announced(hub: FakeHub, hub_cache
     assert "sends more" in refusal(REPO)
     assert not (snapshot(hub_cache) / "model.safetensors").exists()
     assert unfinished(hub_cache) == []
+
+
+def test_a_config_is_read_without_the_weights(hub: FakeHub, hub_cache: Path) -> None:
+    """config.json alone is asked for; then also when nobody answers; a load afterwards fetches what is missing."""
+    found = config_of(REPO)
+    assert hub.downloaded() == ["config.json"]
+    hub.close()
+    assert config_of(f"hub:{REPO}") == found
+
+
+def test_a_config_that_no_hub_has_is_refused(hub: FakeHub, folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="neither a folder here nor a public model"):
+        config_of("someone/else")
+    hub.files.pop("config.json")
+    with pytest.raises(CheckpointError, match=r"has no config\.json"):
+        config_of(REPO)
+
+
+def test_a_gguf_file_of_a_hub_gives_its_config_once_it_is_here(hub: FakeHub, tmp_path: Path, cache: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf", hf_llama("gqa"))
+    hub.files = {"tiny.gguf": (tmp_path / "tiny.gguf").read_bytes()}
+    with pytest.raises(CheckpointError, match=r"tiny\.gguf of someone/tiny-llama is not on this machine"):
+        config_of(REPO)
+    assert hub.downloaded() == []
+    loaded = load_pretrained(REPO)
+    assert config_of(REPO) == loaded.model.cfg
 
 
 def test_which_texts_are_hub_ids() -> None:
