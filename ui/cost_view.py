@@ -72,7 +72,7 @@ def _figures(found: configs.Named) -> None:
 
 def controls() -> configs.Named:
     """The model, the lengths, and the conventions that change the numbers. Another model runs the page again."""
-    labels = (*configs.PRESETS, configs.SIDEBAR, configs.PASTED)
+    labels = (*configs.PRESETS, configs.SIDEBAR, configs.TYPED, configs.PASTED)
     context, batch = _linked("cost_context", CONTEXTS), _linked("cost_batch", BATCHES)
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         label = st.selectbox("Config", labels, labels.index(FIRST), key="cost_config", width=165, **_LINK)
@@ -85,7 +85,8 @@ def controls() -> configs.Named:
     if label == configs.PASTED:
         box: dict[str, Any] = {"height": 116, "max_chars": MAX_JSON_CHARS, **_LINK}
         pasted = st.text_area("The text of a config.json", key="cost_json", **box) or ""
-    found = configs.named(label, pasted)
+    typed = configs.ask("cost_path", **_LINK) if label == configs.TYPED else ""
+    found = configs.named(label, pasted, typed)
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         _switch("Count", ("FLOPs", "MACs"), "cost_item", **_REPAINT)
         _switch("Bytes", ("GiB", "GB"), "cost_bytes", **_REPAINT)

@@ -28,7 +28,7 @@ from ui import components, configs, guard, page
 from ui.configs import Named
 from ui.markdown import plain
 
-OPTIONS = (configs.SIDEBAR, configs.PASTED, *configs.PRESETS)
+OPTIONS = (configs.SIDEBAR, configs.TYPED, configs.PASTED, *configs.PRESETS)
 START = (configs.SIDEBAR, "Llama 3.3 70B", "Gemma 3 27B, text part", "DeepSeek-V3")
 MOST = 4
 AS_IT_IS = "as the config has it"
@@ -99,7 +99,8 @@ def _models() -> tuple[list[Named], list[LmcoreError]]:
         text = st.text_area("config.json", key="kv_json", placeholder=hint, height=116, max_chars=12_000, **_LINK)
     if not labels:
         st.markdown("No model is chosen: pick one from the list.")
-    return configs.known(labels, text or "")
+    typed = configs.ask("kv_path", **_LINK) if configs.TYPED in labels else ""
+    return configs.known(labels, text or "", typed)
 
 
 def _not_known(error: LmcoreError) -> None:

@@ -138,6 +138,15 @@ def test_heads_that_the_machines_cannot_share_are_named() -> None:
     assert payloads(at, "groups")
 
 
+def test_a_folder_s_config_is_read_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(presets.preset("gpt2").file.read_text())
+    at = open_page(cost_config=configs.TYPED, cost_path=str(tmp_path))
+    assert not at.error
+    assert table(at) == table(open_page(cost_config="GPT-2"))
+    at.text_input(key="cost_path").set_value(str(tmp_path / "nowhere")).run()
+    assert "there is nothing at" in " ".join(error.value for error in at.error)
+
+
 def test_a_machine_of_one_s_own() -> None:
     at = open_page(cost_machine="a machine of your own", cost_own_bandwidth="500", cost_own_peak="50")
     assert not at.error
