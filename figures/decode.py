@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,18 @@ from figures.tokens import Parts
 
 TOP = 12
 """Tokens listed for a step; the chosen one is listed in any case."""
+
+
+MAX_LOGIT_BYTES = 2**21
+"""Logits that a browser is given: a vocabulary of 524,288."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What chose the tokens of a run: the sampler's settings and the seed, and the label of each one's control."""
+
+    settings: Mapping[str, float]
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -82,34 +96,86 @@ def decode_payload(
     *,
     piece: Callable[[int], bytes],
     parts: Callable[[int], Parts],
+    keys: Sequence[str] = (),
+    chosen_by: Chosen | None = None,
     url: str | None = None,
     address: Mapping[str, str | int | None] | None = None,
     keep: bool = False,
+    first: int = 0,
+    name: str | None = None,
 ) -> bytes:
     """The payload of the decode component: all steps so far, so that moving through them sends nothing.
 
     `prompt`: the parts of the prompt's tokens. `piece` and `parts`: the bytes and the parts of a token id.
+    `keys`: for each step, and for the one that would come next, what stands before it (`text_keys`); `chosen_by`: what
+    chose the tokens. With both the component can choose again in the browser, where it holds a step's logits
+    (`logits_payload`), and show the next step before the page has run, where it holds that (`next_payload`).
     `url`: the name in the address under which the chosen step stands, shared with the cache component.
     `address`: what else the component writes into the address, None to take a name out of it; so that a link to this
-    run makes it again. `keep`: the step that is looked at stays, though there are more steps than before.
+    run makes it again. `keep`: the step that is looked at stays, though there are more steps than before. `first`: the
+    steps before this one are left out. `name`: under which the browser holds the payload.
     About 60 bytes a prompt token; a step takes 12 x (TOP + 1) bytes and at most some 1.2 kB of text.
     """
+    texts = streamed([piece(step.token) for step in steps])[first:]
+    steps, keys = steps[first:], keys[first:]
     width = max((step.ids.size for step in steps), default=0)
     ids = np.full((len(steps), width), -1, np.int32)
     raw, probs = np.zeros(ids.shape, np.float32), np.zeros(ids.shape, np.float32)
     for row, step in enumerate(steps):
         ids[row, : step.ids.size] = step.ids
         raw[row, : step.ids.size], probs[row, : step.ids.size] = step.raw, step.probs
-    texts = streamed([piece(step.token) for step in steps])
     meta = {
+        "name": name,
         "url": url,
         "address": dict(address or {}),
         "keep": keep,
+        "keys": list(keys),
+        "settings": dict(chosen_by.settings) if chosen_by else None,
+        "controls": dict(chosen_by.labels) if chosen_by else None,
         "prompt": list(prompt),
         "steps": [_step(step, text, waiting) for step, (text, waiting) in zip(steps, texts, strict=True)],
         "vocabulary": {str(token): parts(token) for token in np.unique(ids[ids >= 0]).tolist()},
     }
     return pack(meta, ids, raw, probs)
+
+
+def next_payload(steps: Sequence[StepView], **given: Any) -> bytes:
+    """The last of these steps, as `decode_payload` has it, for the browser to hold until somebody asks for it."""
+    return decode_payload([], steps, first=len(steps) - 1, name="next", **given)
+
+
+def logits_payload(
+    logits: np.ndarray,
+    *,
+    key: str,
+    point: float,
+    history: Sequence[int],
+    texts: Mapping[int, tuple[str, int]],
+) -> bytes | None:
+    """The logits (V,) float32 of a step, with all that the sampler goes by, for the browser to hold under its `key`.
+
+    `point`: the number in [0, 1) that decides its draw. `history`: the tokens before it. `texts`: what `streamed` makes
+    of tokens that may be drawn instead. 4 V bytes; None above MAX_LOGIT_BYTES, and where there are none.
+    """
+    if not 0 < logits.nbytes <= MAX_LOGIT_BYTES:
+        return None
+    meta = {
+        "name": f"logits {key}",
+        "point": point,
+        "texts": {str(token): list(text) for token, text in texts.items()},
+    }
+    return pack(meta, logits.astype(np.float32, copy=False), np.unique(np.asarray(history, np.int32)))
+
+
+def text_keys(model: object, prompt: Iterable[int], made: Iterable[int]) -> list[str]:
+    """A name for the text before each token of `made`, and one for all of it: alike for the same text and model."""
+    found = hashlib.blake2b(repr(model).encode(), digest_size=8)
+    found.update(np.fromiter(prompt, np.int32).tobytes())
+    keys = [found.hexdigest()]
+    for token in made:
+        found.update(np.int32(token).tobytes())
+        keys.append(found.hexdigest())
+    return keys
 
 
 def streamed(pieces: Sequence[bytes]) -> list[tuple[str, int]]:
@@ -138,6 +204,7 @@ def _step(step: StepView, text: str, waiting: int) -> dict[str, object]:
         "forward": step.forward_tokens,
         "forced": step.forced,
         "listed": step.ids.size,
+        "top": min(TOP, step.vocab_size),
         "rank": step.rank,
         "kept": step.kept,
         "vocabulary": step.vocab_size,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -11,16 +12,18 @@ from figures.format import group, sig
 from figures.texts import Version, first_difference, texts_payload
 from figures.tree import Continuation, tree_payload
 from lmcore.sampling import Sampler
-from ui import branches, components, decoding, models, page, vocabulary
+from ui import branches, components, decoding, guard, models, page, runs, vocabulary
 from ui.branches import Branch
 from ui.markdown import plain
 
 NOW, END = "The run as it is", 28
 
 
-def section(opened: models.Opened, run: decoding.Decoding, plan: decoding.Plan, sampler: Sampler, seed: int) -> None:
+@partial(guard.fragment, key="decode_branches")
+def section(opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan) -> None:
     """Nothing while no branch was left."""
-    now = run.branch()
+    run = decoding.run(opened, prompt.ids)
+    sampler, seed, now = run.decoder.sampler, run.decoder.seed, run.branch()
     left = [branch for branch in reversed(plan.branches) if not branches.starts(now.tokens, branch.tokens)]
     if not left and not plan.unscored:
         return
@@ -88,10 +91,14 @@ def _beside(
             for title, start, key in (("Compare", 0, "decode_branch_one"), ("with", 1, "decode_branch"))
         ]
         one, other = (listed[names.index(name)] for name in chosen)
+
+        def back() -> None:
+            plan.back_to(other, sampler, seed)
+            st.rerun()
+
         st.button(
             "Return to it",
-            on_click=plan.back_to,
-            args=(other, sampler, seed),
+            on_click=back,
             disabled=other is listed[0],
             key="decode_return",
         )

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import time
+from typing import Any, NoReturn
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException
 
 from figures.cache import cache_payload
-from figures.decode import decode_payload
+from figures.decode import Chosen, decode_payload, logits_payload, next_payload, streamed, text_keys
 from figures.format import group, sig
 from figures.twins import tile, tiles_payload
 from lmcore.config import ModelConfig
-from lmcore.sampling import Sampler
+from lmcore.sampling import Sampler, uniform
 from lmcore.specs import GroupedQuery
 from ui import components, decoding, models, page, prefix_reuse, runs, vocabulary
 from ui.guard import guard
 from ui.markdown import plain
 
-FIGURE = "decode_figure"
-FIGURE_PX = 620
+FIGURE, HELD = "decode_figure", "decode_held"
+FOLLOWING = ("decode_branches", "decode_source", "decode_reads", "decode_lens", "decode_speculative")
+"""The parts of the page that follow a step or the sampler, which run without the rest of it."""
+CONTROLS = {
+    "repetition_penalty": ("decode_penalty", "Repetition penalty, 1 off"),
+    "temperature": ("decode_temperature", "Temperature, 0 greedy"),
+    "top_k": ("decode_top_k", "Top-k, 0 off"),
+    "top_p": ("decode_top_p", "Top-p, 1 off"),
+    "min_p": ("decode_min_p", "Min-p, 0 off"),
+    "typical_p": ("decode_typical", "Typical, 1 off"),
+}
+"""Of each setting of the sampler the key of its slider and its label, by which the browser hears it."""
+LEAP = 16
+FIGURE_PX, TRANSPORT_PX = 620, 56
 PLAY_S = 0.6
 AT_ONCE_S = 0.4
 """How long a run goes on before the page is drawn again."""
@@ -45,22 +57,47 @@ def advance(opened: models.Opened, run: decoding.Decoding, plan: decoding.Plan, 
     return plan.playing or len(run.steps) < plan.steps
 
 
-def figure(
-    opened: models.Opened,
-    prompt: runs.Prompt,
-    plan: decoding.Plan,
-    drawn_with: tuple[Sampler, int],
-    every: float | None,
-    told: DeltaGenerator,
-) -> None:
-    """What the page shows of the run. With `every` the browser calls again after so many seconds, until all is done.
+def transport(plan: decoding.Plan, run: decoding.Decoding) -> None:
+    """Back, step, play or pause, a leap, restart; beside them how far the run is is told."""
 
-    Under another sampler or seed than the page was `drawn_with` the figure comes first, and then the page.
-    """
+    def go(change: int) -> None:
+        plan.stop()
+        plan.ahead = change > 1
+        plan.to(min(max(1, plan.steps + change), run.room))
+        if change > 1:
+            st.rerun()
+        repaint()
+
+    def play() -> None:
+        if plan.active:
+            plan.stop()
+            plan.to(max(1, len(run.steps)))
+        else:
+            plan.playing, plan.stepped_at = True, 0.0
+        st.rerun()
+
+    def restart() -> None:
+        plan.stop()
+        plan.to(0)
+        plan.to(1)
+        repaint()
+
+    full, first = plan.steps >= run.room and not plan.active, plan.steps <= 1 and not plan.forced
+    st.button("Back", on_click=go, args=(-1,), disabled=plan.steps <= 1 and not plan.active, key="decode_back")
+    st.button("Step", on_click=go, args=(1,), disabled=full, key="decode_step")
+    st.button("Pause" if plan.active else "Play", on_click=play, disabled=full, key="decode_play")
+    st.button(f"+ {LEAP}", on_click=go, args=(LEAP,), disabled=full, key="decode_leap", help=f"{LEAP} steps at once")
+    st.button("Restart", on_click=restart, disabled=first and not plan.active, key="decode_restart")
+
+
+def figure(opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan, every: float | None) -> None:
+    """What the page shows of the run. With `every` the browser calls again after so many seconds, until all is done."""
     with guard():
-        run, chosen_by = decoding.run(opened, prompt.ids), chosen_sampler()
-        more = advance(opened, run, plan, *chosen_by)
-        told.markdown(f":small[:gray[{status(opened, run)}]]")
+        run = decoding.run(opened, prompt.ids)
+        more = advance(opened, run, plan, *chosen_by())
+        with st.container(horizontal=True, gap="xsmall", vertical_alignment="center"):
+            transport(plan, run)
+            st.markdown(f":small[:gray[{status(opened, run)}]]")
         chosen = draw(opened, prompt, plan, run)
         if chosen is not None and may_choose(opened, run, *chosen):
             plan.stop()
@@ -69,31 +106,62 @@ def figure(
         if not more and (every is not None or plan.active):
             plan.stop()
             st.rerun()
-        if chosen_by != drawn_with:
+        if more and every is None:
             st.rerun()
 
 
-def repaint() -> None:
-    """Callback of the sampler's controls: the figure is drawn again at once, before the sections under it."""
+def repaint() -> NoReturn:
+    """Ends a callback: the figure is drawn again at once, and then what follows it; the rest of the page stays."""
     try:
-        st.rerun(FIGURE)
+        st.rerun([FIGURE, HELD, *FOLLOWING])
     except StreamlitAPIException:
-        # The figure does not stand yet: the page runs, as after any other control.
-        return
+        # Not all of them stand yet: the page runs, as after any other control.
+        st.rerun()
 
 
-def chosen_sampler() -> tuple[Sampler, int]:
+def held(opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan) -> None:
+    """What the browser holds so that it need not wait: the logits of the newest step, and the step after it."""
+    with guard():
+        run = decoding.run(opened, prompt.ids)
+        if plan.active or not run.steps:
+            return
+        given = [step.token for step in run.steps]
+        with st.container(gap=None):
+            logits = _newest_logits(opened, run, text_keys(opened.key, prompt.ids, given)[-2])
+            if logits is not None:
+                components.mount("held", logits, key="decode_logits")
+            if (after := run.ahead(plan)) is not None:
+                payload = next_payload(
+                    [*run.views, after],
+                    piece=lambda token: vocabulary.generated(opened, token),
+                    parts=lambda token: vocabulary.token(opened, token).parts,
+                    keys=text_keys(opened.key, prompt.ids, [*given, after.token]),
+                    chosen_by=_choice(run),
+                    address=plan.address | {"decode_steps": len(run.steps) + 1},
+                )
+                components.mount("held", payload, key="decode_next")
+
+
+def _newest_logits(opened: models.Opened, run: decoding.Decoding, key: str) -> bytes | None:
+    step, view = run.steps[-1], run.views[-1]
+    before = [vocabulary.generated(opened, earlier.token) for earlier in run.steps[:-1]]
+    listed = {int(token): streamed([*before, vocabulary.generated(opened, int(token))])[-1] for token in view.ids}
+    point = uniform(run.decoder.seed, step.position)
+    history = run.decoder.tokens[: step.position]
+    return logits_payload(step.logits, key=key, point=point, history=history, texts=listed)
+
+
+def _choice(run: decoding.Decoding) -> Chosen:
+    """What the steps of this run were chosen by."""
+    sampler = run.decoder.sampler
+    settings = {name: float(getattr(sampler, name)) for name in CONTROLS} | {"seed": float(run.decoder.seed)}
+    return Chosen(settings, {name: label for name, (_, label) in CONTROLS.items()})
+
+
+def chosen_by() -> tuple[Sampler, int]:
     """The sampler and the seed as the page's controls stand."""
-    state = st.session_state
-    sampler = Sampler(
-        temperature=state["decode_temperature"],
-        top_k=state["decode_top_k"],
-        top_p=state["decode_top_p"],
-        min_p=state["decode_min_p"],
-        typical_p=state["decode_typical"],
-        repetition_penalty=state["decode_penalty"],
-    )
-    return sampler, int(state["decode_seed"])
+    state: Any = st.session_state
+    return Sampler(**{name: state[key] for name, (key, _) in CONTROLS.items()}), int(state["decode_seed"])
 
 
 def may_choose(opened: models.Opened, run: decoding.Decoding, index: int, token: int) -> bool:
@@ -113,6 +181,8 @@ def draw(
                 run.views,
                 piece=lambda token: vocabulary.generated(opened, token),
                 parts=lambda token: vocabulary.token(opened, token).parts,
+                keys=text_keys(opened.key, prompt.ids, [step.token for step in run.steps]),
+                chosen_by=_choice(run),
                 url="step",
                 address=plan.address,
                 keep=plan.linked,

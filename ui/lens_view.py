@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 TOP = 5
 
 
-@guard.fragment
+@partial(guard.fragment, key="decode_lens")
 def section(opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan) -> None:
     """One more forward of the step's newest token, and the head on what every layer made of it."""
     run = decoding.run(opened, prompt.ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ _ROWS: ByteLRU[np.ndarray] = ByteLRU(max_entries=64, max_bytes=64 * 2**20, size=
 KEY = "decode_reads"
 
 
-@guard.fragment
+@partial(guard.fragment, key=KEY)
 def section(opened: models.Opened, prompt: runs.Prompt, plan: decoding.Plan) -> None:
     """One more forward of the step's newest token on a copy of the cache, every head's weights kept."""
     run = decoding.run(opened, prompt.ids)

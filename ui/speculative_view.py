@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -12,7 +13,7 @@ from figures.speculative import HEADER, draft_rows, speculative_payload
 from figures.table import csv_text
 from figures.twins import Tile, tile, tiles_payload
 from lmcore.sampling import Sampler
-from ui import components, guard, models, page, runs, speculating, state, vocabulary
+from ui import components, decoding, guard, models, page, runs, speculating, state, vocabulary
 from ui.markdown import plain
 from ui.speculating import LAYERS, LOOKUP, MODEL, Outcome, Setting
 
@@ -20,15 +21,16 @@ OTHER = "Another, by its path"
 _LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 
 
-@guard.fragment
-def section(opened: models.Opened, prompt: runs.Prompt, sampler: Sampler, seed: int) -> None:
+@partial(guard.fragment, key="decode_speculative")
+def section(opened: models.Opened, prompt: runs.Prompt) -> None:
     """Controls, a button, and what the last run with these settings showed."""
     page.section(
         "Speculative decoding",
         "A cheap draft proposes several tokens, one pass of the model checks them all, and the acceptance rule keeps "
         "the output’s distribution exactly the model’s. Sampler and seed are those above.",
     )
-    setting = _controls(opened, prompt, sampler, seed)
+    run = decoding.run(opened, prompt.ids)
+    setting = _controls(opened, prompt, run.decoder.sampler, run.decoder.seed)
     if setting is None:
         st.markdown("The prompt leaves no room for drafts before the trained limit of the model.")
         return

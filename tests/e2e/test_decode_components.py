@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from figures.decode import step_view
 from figures.format import scientific
+from lmcore.sampling import Sampler, pick
 from tests.e2e.apps.decode_data import LAYERS, SAMPLER, V, key_lengths, logits
 from tests.e2e.conftest import PHONE, OpenPage, Server, settle
+from ui import components
 
 PIXEL = """(canvas, [x, y]) => {
   const ratio = canvas.width / canvas.clientWidth;
@@ -157,6 +161,72 @@ def test_a_new_step_is_looked_at(opened):
     expect(slider(page)).to_have_value("5")
     expect(page.get_by_label("decode step")).to_have_value("5")
     expect(page.locator(".chip[aria-current=true]")).to_have_attribute("data-position", "10")
+
+
+SETTINGS = [
+    {},
+    {"temperature": 0.0},
+    {"temperature": 0.0, "repetition_penalty": 2.0},
+    {"temperature": 0.05},
+    {"temperature": 2.0},
+    {"top_k": 1},
+    {"top_k": 3},
+    {"top_k": 200},
+    {"top_p": 0.05},
+    {"top_p": 0.95, "temperature": 2.0},
+    {"min_p": 0.5},
+    {"typical_p": 0.05},
+    {"typical_p": 0.95, "temperature": 2.0},
+    {"repetition_penalty": 1.35},
+    {"temperature": 0.7, "top_k": 40, "top_p": 0.95},
+    {"repetition_penalty": 1.2, "temperature": 1.3, "top_k": 60, "top_p": 0.9, "min_p": 0.01, "typical_p": 0.8},
+    {"top_k": 10**6, "top_p": 0.5, "typical_p": 0.5},
+]
+
+
+def vocabularies() -> list[tuple[np.ndarray, list[int]]]:
+    """Logits and the tokens before them: ordinary, with ties at every place, -inf, all alike, of one token."""
+    rng = np.random.default_rng(3)
+    wide = rng.normal(0, 3, 12_000).astype(np.float32)
+    ties = np.round(rng.normal(0, 2, 300)).astype(np.float32)
+    gone = rng.normal(0, 4, 50).astype(np.float32)
+    gone[::3] = -np.inf
+    alike = np.zeros(64, np.float32)
+    return [(wide, [5, 17, int(wide.argmax())]), (ties, [1, 2, 3]), (gone, [0, 1]), (alike, [7]), (alike[:1], [])]
+
+
+def test_the_sampler_in_the_browser_is_lmcores(browser: Browser):
+    """Tokens kept, masses removed, probabilities and draws, for every setting on every vocabulary."""
+    code = (components.FOLDER / "decode" / "sampler.js").read_text()
+    page = browser.new_page()
+    page.add_script_tag(content=code)
+    points = np.linspace(0, 0.999, 37).tolist()
+    defaults = vars(Sampler())
+    for scores, history in vocabularies():
+        packed = [None if np.isinf(x) else float(x) for x in scores]
+        found = page.evaluate(
+            """(given) => {
+              const [scores, history, settings, points] = JSON.parse(given);
+              return JSON.stringify(settings.map((setting) => {
+                const logits = Float32Array.from(scores, (x) => x ?? -Infinity);
+                const { probs, stages } = sampledDistribution(logits, setting, Int32Array.from(history));
+                const kept = [...probs.entries()].filter(([, p]) => p > 0);
+                return { kept, stages, drawn: points.map((point) => drawnToken(probs, point)) };
+              }));
+            }""",
+            json.dumps([packed, history, [defaults | given for given in SETTINGS], points]),
+        )
+        for given, shown in zip(SETTINGS, json.loads(found), strict=True):
+            wanted = Sampler(**given).distribution(scores, history)
+            stages = step_view(
+                *wanted[:2], token=0, position=0, time_s=0, forward_tokens=1, stages=wanted.stages
+            ).stages
+            assert [stage[:2] for stage in shown["stages"]] == [[name, kept] for name, kept, _ in stages], given
+            np.testing.assert_allclose([s[2] for s in shown["stages"]], [s[2] for s in stages], atol=1e-12)
+            assert [token for token, _ in shown["kept"]] == np.flatnonzero(wanted.probs).tolist(), given
+            np.testing.assert_allclose([p for _, p in shown["kept"]], wanted.probs[wanted.probs > 0], atol=1e-13)
+            assert shown["drawn"] == [pick(wanted.probs, point) for point in points], given
+    page.close()
 
 
 def test_time_of_each_forward_is_one_disc_a_step(opened):

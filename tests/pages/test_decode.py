@@ -14,7 +14,7 @@ from figures.payload import unpack
 from lmcore.checkpoint import Loaded, load_pretrained
 from lmcore.costs import kv_cache_bytes
 from lmcore.decode import Decoder
-from lmcore.sampling import Sampler
+from lmcore.sampling import Sampler, pick
 from tests.pages.test_every_page import PROMPTS, open_page
 from ui import decoding, state
 
@@ -32,6 +32,13 @@ def payload(at: AppTest, name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
     return unpack(found.proto.bytes)
 
 
+def kept(at: AppTest, name: str) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """What the browser is given to hold under a name."""
+    found = [e for e in at.get("bidi_component") if e.proto.component_name.endswith("glassbox_held")]
+    [one] = [(meta, arrays) for meta, arrays in (unpack(e.proto.bytes) for e in found) if meta["name"] == name]
+    return one
+
+
 def decode(**link: str) -> AppTest:
     """The page, with the steps of its link made."""
     at = open_page("decode", **link)
@@ -44,9 +51,14 @@ def decode(**link: str) -> AppTest:
 
 def press(at: AppTest, *keys: str) -> AppTest:
     for key in keys:
-        at.button(key=f"decode_{key}").click().run()
-        assert not at.exception
+        whole(at.button(key=f"decode_{key}").click().run())
     return at
+
+
+def whole(at: AppTest) -> AppTest:
+    """A press of a button or a slider runs the parts of the page that it changes, of which alone AppTest then knows."""
+    assert not at.exception
+    return at.run()
 
 
 def tokens(at: AppTest) -> list[int]:
@@ -128,11 +140,12 @@ def test_a_leap_makes_its_steps_and_stands_in_the_address(loaded: Loaded) -> Non
 def test_another_sampler_runs_no_forward(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     at = press(decode(prompt="abc"), "step", "step", "step")
     greedy = straight(loaded, "abc", 4, sampler=Sampler(temperature=0, top_k=40, top_p=0.95))
+    monkeypatch.setattr(decoding.Decoding, "ahead", lambda run, plan: None)
     ran, plain = [], lmcore.decode.prefill
     monkeypatch.setattr(
         lmcore.decode, "prefill", lambda model, new, **given: ran.append(new) or plain(model, new, **given)
     )
-    at.slider(key="decode_temperature").set_value(0.0).run()
+    whole(at.slider(key="decode_temperature").set_value(0.0).run())
     left = tokens(at)
     assert left
     assert ran == []
@@ -143,9 +156,48 @@ def test_another_sampler_runs_no_forward(loaded: Loaded, monkeypatch: pytest.Mon
     assert len(ran) == 4 - len(left)
 
 
+def test_the_browser_holds_the_step_that_a_press_then_makes_and_its_forward_has_run(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = press(decode(prompt="abc"), "step")
+    ran, plain = [], lmcore.decode.prefill
+    monkeypatch.setattr(
+        lmcore.decode, "prefill", lambda model, new, **given: ran.append(new) or plain(model, new, **given)
+    )
+    for _ in range(2):
+        before, held = payload(at, "decode")[0], kept(at, "next")[0]
+        assert len(before["steps"]) == before["address"]["decode_steps"]
+        assert held["keys"][0] == before["keys"][-1]
+        assert held["settings"] == before["settings"]
+        ran.clear()
+        at.button(key="decode_step").click().run()
+        after = payload(at, "decode")[0]
+        assert after["steps"][-1] == held["steps"][0]
+        assert (after["address"], after["keys"][-2:]) == (held["address"], held["keys"])
+        assert len(ran) == 1, "of the step after that, which is held now"
+        whole(at)
+        assert len(ran) == 1
+
+
+def test_the_browser_holds_what_the_newest_step_was_chosen_from(loaded: Loaded) -> None:
+    at = press(decode(prompt="abc abc", decode_seed="5"), "step")
+    newest = straight(loaded, "abc abc", 2, seed=5)
+    meta, (logits, history) = kept(at, f"logits {payload(at, 'decode')[0]['keys'][-2]}")
+    np.testing.assert_allclose(logits, newest.steps[-1].logits, atol=1e-5)
+    assert set(history.tolist()) == set(newest.tokens[:-1])
+    found = SAMPLER.distribution(newest.steps[-1].logits, newest.tokens[:-1])
+    assert pick(found.probs, meta["point"]) == newest.steps[-1].token
+    assert str(newest.steps[-1].token) in meta["texts"]
+
+
+def test_while_steps_are_made_nothing_is_held(loaded: Loaded) -> None:
+    at = press(decode(prompt="abc"), "play")
+    assert not [e for e in at.get("bidi_component") if e.proto.component_name.endswith("glassbox_held")]
+
+
 def test_another_seed_chooses_again(loaded: Loaded) -> None:
     at = press(decode(prompt="abc"), "step")
-    at.number_input(key="decode_seed").set_value(11).run()
+    whole(at.number_input(key="decode_seed").set_value(11).run())
     while len(tokens(at)) < 3:
         press(at, "step")
     assert tokens(at) == [step.token for step in straight(loaded, "abc", 3, seed=11).steps]
@@ -237,6 +289,7 @@ def test_every_filter_stands_in_its_order_and_a_change_computes_each_step_once(
         assert [stage[0] for stage in meta["steps"][row]["stages"]] == names
         listed = ids[row][ids[row] >= 0]
         np.testing.assert_allclose(after[row][: listed.size], found.probs[listed], atol=2e-4)
+    monkeypatch.setattr(decoding.Decoding, "ahead", lambda run, plan: None)
     made, plain = [], Sampler.distribution
     monkeypatch.setattr(
         Sampler, "distribution", lambda self, logits, history=(): made.append(1) or plain(self, logits, history)

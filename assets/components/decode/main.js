@@ -4,72 +4,61 @@ const NEEDLE_HEIGHT = 22;
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const host = parentElement.querySelector(".gb");
-  const run = readRun(data);
-  const last = run.steps.length - 1;
-  const state = mounted(parentElement, () => ({ step: stepFromUrl(run.url), last, stop: null }));
+  let made = readRun(unpack(data)); // as the page made it, and the step that was held for it
+  const state = mounted(parentElement, () => ({
+    step: stepFromUrl(made.url),
+    last: made.steps.length - 1,
+    stop: null,
+    memory: {},
+  }));
   state.stop?.();
   // A step made, taken back or made anew is looked at; otherwise, and while a link's steps are made, the one chosen stays:
   // also when the last of them comes in together with the news that they are all made.
-  if (!run.keep && (state.step >= last || (state.last !== last && !state.keep))) state.step = null;
+  const last = made.steps.length - 1;
+  if (!made.keep && (state.step >= last || (state.last !== last && !state.keep))) state.step = null;
   state.last = last;
-  state.keep = run.keep;
-
-  const now = () => (state.step === null ? last : Math.min(state.step, last));
-  const strip = chipStrip(
-    [...run.prompt, ...run.steps.map((step) => run.tokenParts(step.token))],
-    "prompt and generated tokens",
-    (position) => setStep(position - run.prompt.length),
-  );
-  run.prompt.forEach((_, position) => strip.node.children[position].classList.add("given"));
-  const parts = decodeElements(host, strip.node, run, last);
+  state.keep = made.keep;
+  let figure = null;
 
   function setStep(step, tell = true) {
-    const wanted = Math.max(0, Math.min(last, step));
-    state.step = wanted === last ? null : wanted;
-    if (tell && run.url) viewToUrl({ [run.url]: state.step });
+    const end = figure.run.steps.length - 1;
+    const wanted = Math.max(0, Math.min(end, step));
+    state.step = wanted === end ? null : wanted;
+    if (tell && made.url) viewToUrl({ [made.url]: state.step });
     draw();
   }
 
   function draw() {
-    const index = now();
-    const step = run.steps[index];
-    const current = step ? run.prompt.length + index : run.prompt.length - 1;
-    if (current >= 0) strip.update({ current: step ? current : -1, needle: (position) => chosenNeedle(run, position) });
-    [...strip.node.children].forEach((chip, position) =>
-      chip.classList.toggle("later", step !== undefined && position > current),
-    );
-    if (state.step === null) strip.node.scrollTop = strip.node.scrollHeight;
-    parts.range.value = Math.max(0, index);
-    parts.stepName.replaceChildren(...stepInWords(run, step, index, last));
-    parts.range.setAttribute("aria-valuetext", parts.stepName.textContent);
-    parts.text.replaceChildren(...textSoFar(run, index));
-    parts.text.scrollTop = parts.text.scrollHeight;
-    parts.body.hidden = !step;
-    if (!step) return;
-    parts.table.replaceChildren(
-      distributionTable(step, run.vocabulary, (token) => setTriggerValue("choose", { step: index, token })),
-    );
-    parts.stages.replaceChildren(stageList(step));
-    drawTimes(index);
+    const end = made.steps.length - 1;
+    const index = state.step === null ? end : Math.min(state.step, end);
+    const shown = asSetNow(made, index, state.memory);
+    if (!figure || !sameTokens(figure.run, shown)) figure = runFigure(host, shown, setStep, (choice) => setTriggerValue("choose", choice));
+    figure.draw(shown, index, state.step === null);
   }
 
-  function drawTimes(index) {
-    const width = Math.floor(parts.times.clientWidth);
-    if (!width) return;
-    const figure = timesFigure(run.steps, index, width, setStep);
-    parts.times.replaceChildren(figure);
-    const scale = figure.dataset.scale === "log" ? "milliseconds, log scale" : "milliseconds";
-    const decode = run.steps.slice(1);
-    const median = decode.length > 1 ? ` The median decode step took ${decimals(medianTime(decode), 1)} ms.` : "";
-    parts.timesNote.textContent = `${scale}; across: steps.${median}`;
+  // The next step, where it is held: it is what the page is about to make.
+  function goOn() {
+    const found = heldForMe("next");
+    const next = found && readRun(found);
+    if (!next || made.keep || next.keys[0] !== made.keys[made.steps.length]) return;
+    if (!alike(next.settings, made.settings) || !alike(next.settings, settingsNow(made))) return;
+    const steps = [...made.steps, ...next.steps];
+    const vocabulary = { ...made.vocabulary, ...next.vocabulary };
+    made = { ...made, steps, vocabulary, keys: [...made.keys, next.keys[1]], address: next.address };
+    state.step = null;
+    state.last = steps.length - 1;
+    draw();
+    tellAddress();
   }
 
-  parts.range.oninput = () => setStep(Number(parts.range.value));
+  const tellAddress = () => viewToUrl(made.url && state.step === null ? { ...made.address, [made.url]: null } : made.address);
+
   draw();
-  viewToUrl(run.url && state.step === null ? { ...run.address, [run.url]: null } : run.address);
+  tellAddress();
   whenFontsLoad(draw);
-  const stops = [onWidth(host, draw)];
-  if (run.url) stops.push(onView(run.url, (step) => step !== state.step && setStep(step ?? last, false)));
+  const stops = [onWidth(host, draw), onHeld(draw), onPress("decode_step", goOn)];
+  for (const label of Object.values(made.controls ?? {})) stops.push(onSlider(label, draw));
+  if (made.url) stops.push(onView(made.url, (step) => step !== state.step && setStep(step ?? made.steps.length - 1, false)));
   state.stop = () => stops.forEach((stop) => stop());
   return () => {
     state.stop();
@@ -77,8 +66,57 @@ export default function ({ data, parentElement, setTriggerValue }) {
   };
 }
 
-function readRun(data) {
-  const { meta, arrays } = unpack(data);
+const sameTokens = (one, other) =>
+  one.prompt === other.prompt && one.steps.length === other.steps.length && one.steps.every((step, at) => step.token === other.steps[at].token);
+
+// Builds the figure of a run. draw(run, index, newest) shows one of its steps, of that run or of one with the same tokens.
+function runFigure(host, run, setStep, choose) {
+  const last = run.steps.length - 1;
+  const strip = chipStrip(
+    [...run.prompt, ...run.steps.map((step) => partsOf(run, step.token))],
+    "prompt and generated tokens",
+    (position) => setStep(position - run.prompt.length),
+  );
+  run.prompt.forEach((_, position) => strip.node.children[position].classList.add("given"));
+  const parts = decodeElements(host, strip.node, run, last);
+  parts.range.oninput = () => setStep(Number(parts.range.value));
+  const figure = { run, draw };
+
+  function draw(now, index, newest) {
+    figure.run = now;
+    const step = now.steps[index];
+    const current = step ? now.prompt.length + index : now.prompt.length - 1;
+    if (current >= 0) strip.update({ current: step ? current : -1, needle: (position) => chosenNeedle(now, position) });
+    [...strip.node.children].forEach((chip, position) =>
+      chip.classList.toggle("later", step !== undefined && position > current),
+    );
+    if (newest) strip.node.scrollTop = strip.node.scrollHeight;
+    parts.range.value = Math.max(0, index);
+    parts.stepName.replaceChildren(...stepInWords(now, step, index, last));
+    parts.range.setAttribute("aria-valuetext", parts.stepName.textContent);
+    parts.text.replaceChildren(...textSoFar(now, index));
+    parts.text.scrollTop = parts.text.scrollHeight;
+    parts.body.hidden = !step;
+    if (!step) return;
+    parts.table.replaceChildren(distributionTable(step, now.vocabulary, (token) => choose({ step: index, token })));
+    parts.stages.replaceChildren(stageList(step));
+    drawTimes(parts, now, index, setStep);
+  }
+  return figure;
+}
+
+function drawTimes(parts, run, index, setStep) {
+  const width = Math.floor(parts.times.clientWidth);
+  if (!width) return;
+  const figure = timesFigure(run.steps, index, width, setStep);
+  parts.times.replaceChildren(figure);
+  const scale = figure.dataset.scale === "log" ? "milliseconds, log scale" : "milliseconds";
+  const decode = run.steps.slice(1);
+  const median = decode.length > 1 ? ` The median decode step took ${decimals(medianTime(decode), 1)} ms.` : "";
+  parts.timesNote.textContent = `${scale}; across: steps.${median}`;
+}
+
+function readRun({ meta, arrays }) {
   const [ids, raw, after] = arrays;
   const width = ids.shape[1];
   const steps = meta.steps.map((step, row) => ({
@@ -88,8 +126,10 @@ function readRun(data) {
       return { token: ids.data[at], raw: raw.data[at], after: after.data[at] };
     }),
   }));
-  return { ...meta, steps, tokenParts: (token) => meta.vocabulary[token] ?? [] };
+  return { ...meta, steps };
 }
+
+const partsOf = (run, token) => run.vocabulary[token] ?? [];
 
 function stepFromUrl(name) {
   const step = name ? Number.parseInt(viewFromUrl([name])[name], 10) : NaN;
@@ -113,7 +153,7 @@ function stepInWords(run, step, index, last) {
     `step ${index} of ${last}: `,
     bold(timeText(step)),
     ` for a ${forward}, then ${step.forced ? "by hand" : "drawn"} for position ${step.position}: `,
-    tokenText(run.tokenParts(step.token)),
+    tokenText(partsOf(run, step.token)),
   ];
 }
 
