@@ -26,6 +26,7 @@ __all__ = [
     "block_param_count",
     "component_of",
     "forward_flops",
+    "gated_d_ff",
     "kv_cache_bytes",
     "param_counts",
     "trace_bytes",
@@ -116,6 +117,15 @@ def active_counts(cfg: ModelConfig) -> ActiveCounts:
 def block_param_count(cfg: ModelConfig, layer: int = 0) -> int:
     """Parameters of one block, from the shape table."""
     return sum(prod(shape) for name, shape in layer_shapes(cfg, layer).items() if name not in BUFFERS)
+
+
+def gated_d_ff(d_model: int, *, multiple_of: int = 256, multiplier: float = 1.0) -> int:
+    """LLaMA's width of a gated feed-forward: 2/3 of 4 D, so that three matrices have as many numbers as two 4 D wide
+    (Shazeer 2020, section 3; Touvron et al. 2023, section 2.2), times `multiplier`, both cut to a whole number, then
+    rounded up to a multiple (256 in LLaMA and LLaMA 2 7B, 13B and 65B; 4096 with multiplier 1.3 in LLaMA 2 70B)."""
+    width = int(8 * count("d_model", d_model, 1) / 3)
+    multiple = count("multiple_of", multiple_of, 1)
+    return -(-int(multiplier * width) // multiple) * multiple
 
 
 def weight_bytes(cfg: ModelConfig, itemsize: int, *, quantised: Quantised | None = None) -> int:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import prod
 
 from lmcore.config import ModelConfig
+from lmcore.costs import gated_d_ff
 from lmcore.kv_costs import Storage, kv_cache_bytes, kv_share, positions_kept
 from lmcore.layer_kinds import LayerKind, layer_kinds, outer_rows
-from lmcore.specs import GroupedQuery, Latent, MoE
+from lmcore.specs import Dense, GroupedQuery, Latent, MoE
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def ffn_matrices(cfg: ModelConfig, kind: LayerKind, *, active: bool) -> list[Lin
         if not f.d_ff:
             return []
         matrices = number(3 if f.gated else 2, "gate, up and down" if f.gated else "up and down")
-        return [("feed-forward", (matrices, d, Term("F", f.d_ff, "d_ff")))]
+        return [("feed-forward", (matrices, d, Term("F", f.d_ff, _width_rule(f, cfg.d_model))))]
     experts = Term("k", f.top_k, "experts a token is sent to") if active else Term("E", f.n_experts, "experts")
     three, wide = number(3, "gate, up and down"), Term("F_E", f.d_ff, "d_ff of an expert")
     lines: list[Line] = [("experts", (experts, three, d, wide)), ("router", (d, Term("E", f.n_experts, "experts")))]
@@ -150,6 +151,13 @@ def ffn_matrices(cfg: ModelConfig, kind: LayerKind, *, active: bool) -> list[Lin
     if f.shared_gate:
         lines.append(("gate of the shared expert", (d,)))
     return lines
+
+
+def _width_rule(f: Dense, d_model: int) -> str:
+    """What d_ff is, with the rule that gives it where there is one."""
+    if f.gated and f.d_ff == gated_d_ff(d_model):
+        return "d_ff: 8/3 of D, rounded up to a multiple of 256"
+    return "d_ff: 4 D" if not f.gated and f.d_ff == 4 * d_model else "d_ff"
 
 
 def parameters(cfg: ModelConfig, *, active: bool = False, input_table: bool = True, head: bool = True) -> Derivation:

@@ -273,3 +273,32 @@ def test_a_window_lets_a_query_read_its_own_key_and_those_before() -> None:
     assert keys_read(kind, tokens=10, attention="useful") == 1 + 2 + 3 + 4 * 7
     chunks = layer_kinds(known("llama-3-8b").changed(layer_types=("chunked",) * 32, chunk=4))[0]
     assert keys_read(chunks, tokens=10, attention="useful") == 2 * (1 + 2 + 3 + 4) + 1 + 2
+
+
+def test_parameters_by_their_formulas() -> None:
+    """Attention 2 D H Dh + 2 D K Dh and a gated feed-forward 3 D F a layer, head dim a field of its own."""
+    counts, a = param_counts(known("qwen3-8b")), known("qwen3-8b").attention
+    d, f, layers = 4096, 12_288, 36
+    assert a.head_dim == 128
+    assert counts.attention == layers * (2 * d * a.n_heads * 128 + 2 * d * a.n_kv_heads * 128)
+    assert counts.ffn == layers * 3 * d * f
+    assert known("qwen3-0.6b").attention.head_dim * known("qwen3-0.6b").n_heads == 2 * known("qwen3-0.6b").d_model
+
+
+def test_causal_half_of_a_layer() -> None:
+    """Executed 4 T^2 H Dh, of use 2 T (T + 1) H Dh."""
+    t, cfg = 1000, llama(512, 1, 8, 8, 64, 9)
+    assert attention_of(forward_flops(cfg, tokens=t)) == 4 * t**2 * 512
+    assert attention_of(forward_flops(cfg, tokens=t, attention="useful")) == 2 * t * (t + 1) * 512
+
+
+def test_who_has_one_kv_head_and_who_eight() -> None:
+    for name in ("falcon-7b", "gemma-2b", "gemma-3-270m"):
+        assert known(name).n_kv_heads == 1
+    for name in ("llama-3-8b", "llama-3.1-405b", "llama-3.2-3b", "llama-3.3-70b"):
+        assert known(name).n_kv_heads == 8
+
+
+def test_deepseek_v3_norms_before_both_sublayers() -> None:
+    wiring = known("deepseek-v3").wiring
+    assert (wiring.order, wiring.parallel, wiring.shared_norm) == ("pre", False, False)
