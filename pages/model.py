@@ -132,15 +132,7 @@ def proof(opened: models.Opened) -> None:
 
 
 def progress(opened: models.Opened, busy: bool) -> None:
-    """The line of a comparison that is under way; when it has ended, the page runs again."""
-    job = proofs.running(opened)
-    if job is None:
-        if busy:
-            st.rerun()
-        return
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        st.markdown(f":small[:gray[{plain(job.look())}]]", width="content")
-        st.button("Cancel", type="tertiary", on_click=proofs.cancel, args=(opened,), key="model_cancel")
+    page.progress(proofs.running(opened), lambda: proofs.cancel(opened), busy=busy, key="model_cancel")
 
 
 def main() -> None:

@@ -8,10 +8,9 @@ from typing import Generic, TypeVar
 import streamlit as st
 
 from lmcore.errors import Cancelled, LmcoreError
-from ui import guard
+from ui import guard, page
 from ui.job import Job, Jobs
 from ui.lru import ByteLRU
-from ui.markdown import plain
 from ui.models import Opened, when_one_leaves
 
 V = TypeVar("V")
@@ -78,11 +77,4 @@ class Asked(Generic[V]):
         return self.found(key)
 
     def _progress(self, key: tuple[Hashable, ...], busy: bool, widget: str) -> None:
-        job = self.running(key)
-        if job is None:
-            if busy:
-                st.rerun()
-            return
-        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-            st.markdown(f":small[:gray[{plain(job.look())}]]", width="content")
-            st.button("Cancel", type="tertiary", on_click=self.cancel, args=(key,), key=f"{widget}_cancel")
+        page.progress(self.running(key), lambda: self.cancel(key), busy=busy, key=f"{widget}_cancel")

@@ -103,14 +103,7 @@ def timed(opened: models.Opened, ids: tuple[int, ...]) -> None:
 
 
 def _progress(opened: models.Opened, busy: bool) -> None:
-    job = timings.running(opened)
-    if job is None:
-        if busy:
-            st.rerun()
-        return
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        st.markdown(f":small[:gray[{plain(job.look())}]]", width="content")
-        st.button("Cancel", type="tertiary", on_click=timings.cancel, args=(opened,), key="cost_cancel")
+    page.progress(timings.running(opened), lambda: timings.cancel(opened), busy=busy, key="cost_cancel")
 
 
 def _snippet(opened: models.Opened, ids: tuple[int, ...]) -> str:

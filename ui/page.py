@@ -15,6 +15,8 @@ from streamlit.delta_generator import DeltaGenerator
 from figures.format import unbroken
 from ui import state
 from ui.guard import fragment
+from ui.job import Job
+from ui.markdown import plain
 
 PROSE_WIDTH = 680
 _ROOT = Path(__file__).parent.parent
@@ -64,35 +66,59 @@ def formula(*lines: str) -> None:
             st.latex(line, width="content")
 
 
-def awaited(key: str, *, height: int) -> Callable[[], DeltaGenerator]:
+def awaited(key: str, *, height: int, phone: int | None = None) -> Callable[[], DeltaGenerator]:
     """Keeps the place of a figure that takes time; what is returned is called, and entered, once it can be drawn.
 
     The first time on this page a skeleton of its `height` stands there. From then on the figure before stays, dimmed by
     Streamlit, and takes the new data where it is: replaced by a skeleton it would forget what was selected in it.
+    With `phone`, its height on a phone, the place is also kept while the browser fetches the figure's script.
     """
     drawn = st.session_state.setdefault("_drawn", set())
     if key in drawn:
-        box = st.container()
+        box = st.container() if phone is None else _kept(st.container(), height, phone)
         return lambda: box
     slot = st.empty()
-    slot.skeleton(height=height)
+    if phone is None:
+        slot.skeleton(height=height)
+    else:
+        _kept(slot.container(), height, phone).skeleton(height=height)
 
     def place() -> DeltaGenerator:
         drawn.add(key)
-        return slot.container()
+        return slot.container() if phone is None else _kept(slot.container(), height, phone)
 
     return place
 
 
 @contextmanager
-def at_least(height: int) -> Iterator[None]:
-    """Keeps `height` pixels for what is inside while the browser still fetches the scripts that draw it, so that what
-    stands below does not jump when they arrive. What is inside may be taller."""
-    with st.container(horizontal=True, gap=None):
-        with st.container():
-            yield
-        with st.container(width=1, height=height, border=False):
-            st.space(1)
+def at_least(height: int, phone: int | None = None) -> Iterator[None]:
+    """Keeps `height` pixels for what is inside (`phone`: on a phone) while the browser still fetches the scripts
+    that draw it, so that what stands below does not jump when they arrive. What is inside may be taller."""
+    with _kept(st.container(), height, height if phone is None else phone):
+        yield
+
+
+def _kept(box: DeltaGenerator, height: int, phone: int) -> DeltaGenerator:
+    """A container in `box` beside a thin column that holds it open at this height, on a phone at `phone`."""
+    row = box.container(horizontal=True, gap=None)
+    inside = row.container()
+    on_phone = "Mobi" in (st.context.headers.get("User-Agent") or "")
+    row.container(width=1, height=phone if on_phone else height, border=False).space(1)
+    return inside
+
+
+def progress(job: Job | None, cancel: Callable[[], None], *, busy: bool, key: str) -> None:
+    """The line of work that is under way, with a button that cancels it, in a fragment that looks again by itself.
+
+    `busy`: the work was under way when the page ran, which then runs again as soon as it has ended.
+    """
+    if job is None:
+        if busy:
+            st.rerun()
+        return
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        st.markdown(f":small[:gray[{plain(job.look())}]]", width="content")
+        st.button("Cancel", type="tertiary", on_click=cancel, key=key)
 
 
 def tools() -> DeltaGenerator:
