@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from figures.format import bytes_iec, group, sig, unbroken
 from figures.payload import pack
@@ -104,33 +104,71 @@ def trained(cfg: ModelConfig, setting: Setting) -> dict[str, int]:
     return held | {"T × T weights" if setting.scores == "written" else "softmax normalisers": scores, "logits": logits}
 
 
+class Group(NamedTuple):
+    """A group of bars: numbers by what they are of, how one is written, a note; `scale` divides what is copied."""
+
+    title: str
+    parts: Mapping[str, int]
+    write: Callable[[int], tuple[str, str]]
+    note: str = ""
+    scale: int = 1
+
+
 @lru_cache(maxsize=256)
-def costs_payload(cfg: ModelConfig, setting: Setting) -> bytes:
-    """Six groups of bars, FLOPs of three phases, parameters, bytes to serve and to train; then what is noticed."""
-    counted, counts = flops(cfg, setting), param_counts(cfg)
-    tokens = setting.context * setting.batch
+def costs_payload(cfg: ModelConfig, setting: Setting, *, to_copy: bool = True) -> bytes:
+    """Six groups of bars, FLOPs of three phases, parameters, bytes to serve and to train; then what is noticed. Every
+    digit goes along for a CSV, unless it is only looked at (not `to_copy`)."""
+    groups = [*_phases(cfg, setting), _parameters(cfg, setting), *_memory(cfg, setting)]
+    exact = [["of", "part", "number"]]
+    for each in groups:
+        numbers = {**each.parts, "all": sum(each.parts.values())}
+        exact += [[each.title, name, str(n // each.scale)] for name, n in numbers.items()]
+    meta = {
+        "groups": [_drawn(each) for each in groups],
+        "noticed": [unbroken(sentence) for sentence in noticed(cfg, setting)],
+        "csv": exact if to_copy else None,
+        "address": address(setting),
+        "mark": mark(setting),
+    }
+    return pack(meta)
+
+
+def _phases(cfg: ModelConfig, setting: Setting) -> list[Group]:
+    counted = flops(cfg, setting)
     sequences = f"{group(setting.batch)} × {group(setting.context)} tokens"
     step = f"of position {group(setting.context)}, {_plural(setting.batch, 'sequence')}"
-    phases = [
-        ("training", f"Training step, {sequences}", _six(cfg, tokens, sum(counted["training"].values()))),
-        ("prefill", f"Prefill, {sequences}", ""),
-        ("decode", f"Decode step, {step}", ""),
+    rule = _six(cfg, setting.context * setting.batch, sum(counted["training"].values()))
+
+    def phase(name: str, title: str, note: str = "") -> Group:
+        parts = {PARTS[part]: n for part, n in counted[name].items()}
+        return Group(title, parts, partial(flops_text, setting=setting), note, 2 if setting.macs else 1)
+
+    return [
+        phase("training", f"Training step, {sequences}", rule),
+        phase("prefill", f"Prefill, {sequences}"),
+        phase("decode", f"Decode step, {step}"),
     ]
-    groups = [
-        _group(title, {PARTS[name]: n for name, n in counted[phase].items()}, lambda n: flops_text(n, setting), note)
-        for phase, title, note in phases
-    ]
-    parts = {name: n for name, n in vars(counts).items() if n}
+
+
+def _parameters(cfg: ModelConfig, setting: Setting) -> Group:
+    parts = {name: n for name, n in vars(param_counts(cfg)).items() if n}
     if cfg.tied:
         parts = {"embedding, also the head" if name == "embedding" else name: n for name, n in parts.items()}
-    groups.append(_group("Parameters", parts, count_text, _active(cfg, setting)))
+    return Group("Parameters", parts, count_text, _active(cfg, setting))
+
+
+def _memory(cfg: ModelConfig, setting: Setting) -> list[Group]:
+    def write(n: int) -> tuple[str, str]:
+        value, _, unit = bytes_text(n, setting).rpartition(" ")
+        return value, unit
+
     written = score_bytes(cfg, queries=setting.context, keys=setting.context, batch=setting.batch)
     note = f"T × T weights of one layer, were they written out in 16 bits: {bytes_text(written, setting)}."
-    groups.append(_group("Memory to serve", served(cfg, setting), lambda n: bytes_text(n, setting), note))
-    note = "Weights and gradients in 16 bits, master weights and moments in float32."
-    groups.append(_group("Memory to train", trained(cfg, setting), lambda n: bytes_text(n, setting), note))
-    sentences = [unbroken(sentence) for sentence in noticed(cfg, setting)]
-    return pack({"groups": groups, "noticed": sentences, "address": address(setting), "mark": mark(setting)})
+    kept = "Weights and gradients in 16 bits, master weights and moments in float32."
+    return [
+        Group("Memory to serve", served(cfg, setting), write, note),
+        Group("Memory to train", trained(cfg, setting), write, kept),
+    ]
 
 
 def address(setting: Setting) -> dict[str, int | None]:
@@ -174,8 +212,10 @@ def noticed(cfg: ModelConfig, setting: Setting) -> list[str]:
         alike = held["weights"] // one
         points.append(
             f"At this context one sequence's cache takes {bytes_text(one, setting)}; "
-            + (f"{group(alike)} of them weigh as much as the weights." if alike else "that is more than the weights.")
+            + (f"the weights take {_plural(alike, 'time')} as much." if alike else "that is more than the weights.")
         )
+    beyond = " This context is longer, and counted all the same." if setting.context > cfg.max_positions else ""
+    points.append(f"The config is made for {_plural(cfg.max_positions, 'position')}.{beyond}")
     return points
 
 
@@ -205,18 +245,14 @@ def bytes_text(n: int, setting: Setting) -> str:
     return f"{group(n) if scale == 1 else sig(n / scale, 3)} {unit}"
 
 
-def _group(title: str, parts: Mapping[str, int], write: Any, note: str) -> dict[str, Any]:
-    largest = max(parts.values(), default=0) or 1
-
-    def text(n: int) -> tuple[str, str]:
-        written = write(n)
-        return written if isinstance(written, tuple) else tuple(written.rsplit(" ", 1))
-
-    value, unit = text(sum(parts.values()))
+def _drawn(of: Group) -> dict[str, Any]:
+    largest = max(of.parts.values(), default=0) or 1
+    value, unit = of.write(sum(of.parts.values()))
     rows = [
-        {"name": name, "text": " ".join(text(n)).strip(), "share": round(n / largest, 4)} for name, n in parts.items()
+        {"name": name, "text": " ".join(of.write(n)).strip(), "share": round(n / largest, 4)}
+        for name, n in of.parts.items()
     ]
-    return {"title": title, "value": value, "unit": unit, "note": note, "parts": rows}
+    return {"title": of.title, "value": value, "unit": unit, "note": of.note, "parts": rows}
 
 
 def _active(cfg: ModelConfig, setting: Setting) -> str:

@@ -37,11 +37,16 @@ class Asked(NamedTuple):
     setting: Setting
 
 
-def section() -> None:
-    """The controls, then a fragment of everything that follows from them: any of them redraws that and nothing else."""
+def section() -> configs.Named | None:
+    """The controls, then a fragment of everything that follows from them: any of them redraws that and nothing else.
+
+    Returns the config that is on the page, None when there is none and the reason is shown instead.
+    """
+    found = None
     with guard.guard():
         found = controls()
         st.fragment(_figures, key=FIGURE)(found)
+    return found
 
 
 def repaint() -> None:
@@ -59,14 +64,14 @@ _REPAINT: dict[str, Any] = {"on_change": repaint}
 def _figures(found: configs.Named) -> None:
     with guard.guard():
         asked = Asked(found.name, found.config, setting())
-        bars = followed(partial(costs_payload, asked.config), asked.setting)
+        cfg, at = asked.config, asked.setting
+        bars = followed(lambda given: costs_payload(cfg, given, to_copy=given == at), at)
         components.mount("costs", bars, key="cost_bars")
         with page.tools():
             derivations(asked)
-            call = f"prefill_flops(cfg, tokens={asked.setting.context}, batch={asked.setting.batch})"
+            call = f"prefill_flops(cfg, tokens={at.context}, batch={at.batch})"
             page.source("lmcore.flops.forward_flops", f"flops = {call}\nsum(flops.values())", key="cost_source")
-        table = followed(partial(table_payload, asked.config), asked.setting)
-        components.mount("sheet", table, key="cost_table")
+        components.mount("sheet", followed(partial(table_payload, cfg), at), key="cost_table")
         roofline(asked)
 
 

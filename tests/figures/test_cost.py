@@ -69,6 +69,17 @@ def test_bars_are_shares_of_the_longest() -> None:
     assert f"37{THOUSANDS}552{THOUSANDS}282{THOUSANDS}624" in found["Parameters"]["note"]
 
 
+def test_bars_are_saved_with_every_digit() -> None:
+    meta, _ = unpack(costs_payload(DEEPSEEK, changed(macs=True)))
+    head, *rows = meta["csv"]
+    assert head == ["of", "part", "number"]
+    numbers = {(of.split(",")[0], part): int(number) for of, part, number in rows}
+    assert numbers["Prefill", "all"] * 2 == sum(prefill_flops(DEEPSEEK, tokens=4096, batch=2).values())
+    assert numbers["Parameters", "all"] == param_counts(DEEPSEEK).total
+    assert numbers["Memory to serve", "weights"] == weight_bytes(DEEPSEEK, 2)
+    assert len(rows) == sum(len(each["parts"]) + 1 for each in meta["groups"])
+
+
 @pytest.mark.parametrize(
     ("change", "title", "number"),
     [
@@ -131,9 +142,12 @@ def test_bytes_of_weights_by_their_storage() -> None:
 
 
 def test_what_is_noticed_is_computed() -> None:
-    first, second = noticed(LLAMA, SETTING)
+    first, second, third = noticed(LLAMA, SETTING)
     assert f"26{THOUSANDS}625 tokens in a prefill" in first
-    assert "512 MiB" in second
+    assert "512 MiB; the weights take 29 times as much" in second
+    assert third == f"The config is made for 131{THOUSANDS}072 positions."
+    assert noticed(LLAMA, changed(context=2**17))[2] == third
+    assert "This context is longer" in noticed(LLAMA, changed(context=2**18))[2]
     assert "Windows keep" in noticed(presets.shipped("mistral-7b-v0.1").config, changed(attention="useful"))[0]
 
 

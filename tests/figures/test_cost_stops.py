@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -43,13 +42,17 @@ def assert_same(blob: bytes, places: dict[str, int], made: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("payload", [costs_payload, table_payload])
-def test_bars_and_table_at_every_stop(payload: Callable[..., bytes], name: str) -> None:
-    make = partial(payload, presets.shipped(name).config)
-    blob = followed(make, SETTINGS[name])
-    for slider, stop, setting in lengths(SETTINGS[name]):
-        assert_same(blob, {slider: stop}, make(setting))
-    assert len(blob) < 64_000
+def test_bars_and_table_at_every_stop(name: str) -> None:
+    cfg, now = presets.shipped(name).config, SETTINGS[name]
+
+    def bars(setting: Setting) -> bytes:
+        return costs_payload(cfg, setting, to_copy=setting == now)
+
+    for make in (bars, partial(table_payload, cfg)):
+        blob = followed(make, now)
+        for slider, stop, setting in lengths(now):
+            assert_same(blob, {slider: stop}, make(setting))
+        assert len(blob) < 64_000
 
 
 @pytest.mark.parametrize("name", CONFIGS)

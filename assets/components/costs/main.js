@@ -22,30 +22,36 @@ function costGroup({ title, value, unit, note, parts }) {
   );
 }
 
-function costFigure({ groups, noticed, mark }) {
-  const root = element("div", { class: "costs-figure" });
-  root.append(element("div", { class: "costs", "data-mark": mark }, groups.map(costGroup)));
-  root.append(element("ul", { class: "noticed" }, noticed.map((sentence) => element("li", {}, sentence))));
-  return root;
+const costBars = ({ groups, mark }) => element("div", { class: "costs", "data-mark": mark }, groups.map(costGroup));
+const costNoticed = ({ noticed }) => element("ul", { class: "noticed" }, noticed.map((sentence) => element("li", {}, sentence)));
+
+function buildCosts() {
+  const view = { meta: null, stop: () => {} };
+  view.save = element("button", { type: "button", class: "save-button", onclick: () => saveRows("costs", view.meta.csv) }, "CSV");
+  view.root = element("div", { class: "costs-figure" }, element("div"), element("div", { class: "save-row" }, view.save), element("ul"));
+  return view;
 }
 
 export default function ({ data, parentElement }) {
   const host = parentElement.querySelector(".gb");
-  const state = mounted(parentElement, () => ({ stop: () => {} }));
-  state.stop();
+  const view = mounted(parentElement, buildCosts);
+  view.stop();
   const payload = unpack(data);
   const draw = () => {
     const now = atStops(payload);
     if (!now) return;
-    const fresh = costFigure(now.meta);
-    if (host.firstChild) repaint(host.firstChild, fresh);
-    else host.append(fresh);
+    view.meta = now.meta;
+    repaint(view.root.firstChild, costBars(now.meta));
+    repaint(view.root.lastChild, costNoticed(now.meta));
+    // At another stop than Python's last answer only what is shown is known; every digit comes with the next.
+    view.save.disabled = now.meta.csv === null;
+    if (!host.contains(view.root)) host.replaceChildren(view.root);
     viewToUrl(now.meta.address);
   };
   draw();
-  state.stop = onStops(payload, draw);
+  view.stop = onStops(payload, draw);
   return () => {
-    state.stop();
+    view.stop();
     unmount(parentElement);
   };
 }
