@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from figures.format import bytes_iec, fixed, group, unbroken
+from figures.format import bytes_iec, fixed, group
 from figures.lines import Scale, Series, lines_payload
 from lmcore.bounds import MAX_COUNT
 from lmcore.config import ModelConfig
 from lmcore.costs import weight_bytes
-from lmcore.derivations import Derivation
 from lmcore.formats import FORMATS, Quantised
 from lmcore.hardware import Accelerator
 from lmcore.kv_costs import Storage, kv_cache_bytes, largest_batch, longest_context
@@ -243,19 +242,3 @@ def fit_rows(found: Sequence[Fit], unit: str) -> list[list[str]]:
         ends = ["without end" if n is None else group(n) for n in (fit.longest, fit.most)]
         rows.append([fit.machine.name, memory, weights, left, *ends])
     return rows
-
-
-def derivation_table(derivation: Derivation) -> str:
-    """A derivation as a Markdown table: what each line counts, its formula, the numbers filled in, the product."""
-    lines = ["| | formula | filled in | bytes |", "|:--|:--|:--|--:|"]
-    for product in derivation.products:
-        filled = r" \cdot ".join(f"{term.value:,}".replace(",", r"\,") for term in product.factors)
-        lines.append(f"| {product.what} | ${product.formula}$ | ${filled}$ | {unbroken(group(product.value))} |")
-    if len(derivation.products) > 1:
-        lines.append(f"| **sum** | | | **{unbroken(group(derivation.value))}** |")
-    return "\n".join(lines)
-
-
-def meanings(derivation: Derivation) -> str:
-    """What each symbol stands for, in one line of Markdown."""
-    return "; ".join(f"${term.symbol}$ = {group(term.value)}, {term.meaning}" for term in derivation.terms)

@@ -8,16 +8,9 @@ from typing import Any
 import streamlit as st
 
 from figures import kv_stops
+from figures.derived import derivation_markdown
 from figures.format import group
-from figures.kv import (
-    UNITS,
-    WEIGHTS,
-    Setting,
-    context_text,
-    derivation_table,
-    meanings,
-    sizes,
-)
+from figures.kv import UNITS, WEIGHTS, Setting, context_text, sizes
 from figures.kv_changed import UNCHANGED, Change, with_change
 from figures.kv_stops import Asked, Control
 from lmcore import derivations, hardware
@@ -188,9 +181,8 @@ def _machine() -> Accelerator | None:
 def _derived(first: Named, setting: Setting) -> None:
     derivation = derivations.kv_bytes(first.config, context=setting.context, **setting.how())
     rank = f" on each of {group(setting.ranks)} ranks" if setting.ranks > 1 else ""
-    page.section(f"{plain(first.name)}, line by line", f"Bytes of the batch{rank}; {derivation.source}.")
-    st.markdown(derivation_table(derivation))
-    page.prose(f":small[:gray[{meanings(derivation)}]]")
+    page.section(f"{plain(first.name)}, line by line", f"Bytes of the batch{rank}.")
+    page.prose(derivation_markdown(derivation))
     with page.tools():
         page.source("lmcore.kv_costs.kv_cache_bytes", snippet(setting), key="kv_calculator_source")
 
