@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from figures.format import sig
+from figures.format import group, sig
 from lmcore.config import ModelConfig
+from lmcore.flops import work_per_token
 from lmcore.norm_costs import forward_norm_operations, norm_operations
 
 KINDS = {"rms": "an RMSNorm", "layer": "a LayerNorm"}
-_SCALES = ((10**15, "quadrillion"), (10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 
 
-def norms_sentence(cfg: ModelConfig, *, tokens: int, batch: int, flops: int) -> str:
-    """The operations of all norms of a prefill with its last logits, beside the FLOPs of its products."""
-    found = forward_norm_operations(cfg, tokens=tokens, batch=batch, logits=1)
-    scale, word = next(((scale, word) for scale, word in _SCALES if found >= scale), (1, ""))
-    amount = f"{sig(found / scale, 3)} {word}".rstrip()
-    each = norm_operations(1, cfg.norm)
+def norms_sentence(name: str, cfg: ModelConfig) -> str:
+    """The operations of all norms that a token passes, beside the FLOPs of its projections and feed-forward."""
+    found, work = forward_norm_operations(cfg, tokens=1), work_per_token(cfg)
     learned = "gain and bias" if cfg.norm.bias else "its gain"
-    share = f", {sig(100 * found / flops, 2)} % beside the products" if flops else ""
+    share = 100 * found / (2 * (work.projections + work.ffn))
+    each = f"{norm_operations(1, cfg.norm)} for each number in {KINDS[cfg.norm.kind]} with {learned}"
     return (
-        f"Norms are not counted: {each} operations a number in {KINDS[cfg.norm.kind]} with {learned}, "
-        f"{amount} in this prefill{share}. Fused they are one pass over memory each."
+        f"The norms of {name} take {group(found)} operations a token, {each}: {sig(share, 2)} % beside the FLOPs of "
+        "its projections and feed-forward."
     )

@@ -1,6 +1,8 @@
 """Cost: parameters, FLOPs, memory and time of any config, derived; on the loaded model, measured."""
 
+from figures.norms import norms_sentence
 from ui import cost_twins_view, cost_view, page, shell
+from ui.markdown import plain
 
 LEFT_OUT = (
     "FLOPs are those of matrix products; norms, softmax, rotation, activations and sampling have none here and are "
@@ -20,9 +22,11 @@ page.head(
     "Parameters, arithmetic and memory follow from the config. Whether arithmetic or memory sets the time, "
     "follows from the machine.",
 )
-cost_view.section()
+shown = cost_view.section()
 page.section("What is left out")
 page.prose(LEFT_OUT)
+if shown is not None:
+    page.prose(norms_sentence(plain(shown.name), shown.config))
 page.section("Formula")
 page.formula(
     r"F_\text{fwd} = 2\,T\,N_\text{matrices} + 4\,L\,H D_h\,T S + 2\,n\,D V,\qquad F_\text{train} = 3\,F_\text{fwd}",
