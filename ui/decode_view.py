@@ -68,10 +68,11 @@ def transport(plan: decoding.Plan, run: decoding.Decoding) -> None:
             st.rerun()
         repaint()
 
-    def play() -> None:
-        if plan.active:
-            plan.stop()
-            plan.to(max(1, len(run.steps)))
+    def play(pause: bool) -> None:
+        # What the button says counts: the run may have ended by itself since it was drawn.
+        plan.stop()
+        if pause:
+            plan.to(max(1, min(plan.steps, len(run.steps))))
         else:
             plan.playing, plan.stepped_at = True, 0.0
         st.rerun()
@@ -85,7 +86,7 @@ def transport(plan: decoding.Plan, run: decoding.Decoding) -> None:
     full, first = plan.steps >= run.room and not plan.active, plan.steps <= 1 and not plan.forced
     st.button("Back", on_click=go, args=(-1,), disabled=plan.steps <= 1 and not plan.active, key="decode_back")
     st.button("Step", on_click=go, args=(1,), disabled=full, key="decode_step")
-    st.button("Pause" if plan.active else "Play", on_click=play, disabled=full, key="decode_play")
+    st.button("Pause" if plan.active else "Play", on_click=play, args=(plan.active,), disabled=full, key="decode_play")
     st.button(f"+ {LEAP}", on_click=go, args=(LEAP,), disabled=full, key="decode_leap", help=f"{LEAP} steps at once")
     st.button("Restart", on_click=restart, disabled=first and not plan.active, key="decode_restart")
 
