@@ -22,6 +22,8 @@ from lmcore.specs import Latent
 UNITS = ("GiB", "GB")
 SPAN = 32
 """Positions over which bytes a token are averaged: a whole group of every format, so that its scales count once."""
+KIVI, RESIDUAL = "KIVI 2 bit", 128
+"""The format whose newest positions stay in 16 bits, and how many of them in its paper."""
 _SI = ("B", "kB", "MB", "GB", "TB", "PB")
 _PLAIN = {"float32": 4, "16 bit": 2}
 
@@ -92,6 +94,13 @@ def size_text(n: float, unit: str) -> str:
         return f"{group(int(n))} B" if n == int(n) else f"{fixed(n, 1)} B"
     value = n / 1000**power
     return f"{fixed(value, max(0, 3 - len(str(int(abs(value))))))} {_SI[power]}"
+
+
+def newest_bytes(cfg: ModelConfig, setting: Setting) -> int:
+    """Bytes of the batch's newest RESIDUAL positions in 16 bits: the most that they add to the KIVI format, which keeps
+    them so (Liu et al. 2024, section 4.1) and whose bytes here are those of a cache quantised throughout."""
+    how = setting.how(itemsize=2, quantised=None)
+    return sum(kv_cache_bytes(cfg, context=min(setting.context, RESIDUAL), **how))
 
 
 def kind_of(cfg: ModelConfig) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 from figures import kv_stops
 from figures.derived import derivation_markdown
 from figures.format import group
-from figures.kv import UNITS, WEIGHTS, Setting, context_text, sizes
+from figures.kv import KIVI, RESIDUAL, UNITS, WEIGHTS, Setting, context_text, newest_bytes, size_text, sizes
 from figures.kv_changed import UNCHANGED, Change, with_change
 from figures.kv_stops import Asked, Control
 from lmcore import derivations, hardware
@@ -68,7 +68,7 @@ def section() -> None:
     components.mount("lines", kv_stops.chart(asked), key="kv_context_chart")
     components.mount("grid", kv_stops.rows(asked), key="kv_models_table")
     first = Named(*sized[0][:2])
-    _derived(first, setting)
+    _derived(first, setting, unit)
     _fits(first, asked)
 
 
@@ -178,11 +178,17 @@ def _machine() -> Accelerator | None:
         return hardware.custom(memory_gb=memory, gb_per_s=1.0, tflops=None)
 
 
-def _derived(first: Named, setting: Setting) -> None:
+def _derived(first: Named, setting: Setting, unit: str) -> None:
     derivation = derivations.kv_bytes(first.config, context=setting.context, **setting.how())
     rank = f" on each of {group(setting.ranks)} ranks" if setting.ranks > 1 else ""
     page.section(f"{plain(first.name)}, line by line", f"Bytes of the batch{rank}.")
     page.prose(derivation_markdown(derivation))
+    if setting.format == KIVI:
+        most = size_text(newest_bytes(first.config, setting), unit)
+        page.prose(
+            f":small[:gray[Not counted: KIVI keeps the newest positions in 16 bit. The {RESIDUAL} of its paper add at "
+            f"most {most}. In the running model’s cache, below, they are counted.]]"
+        )
     with page.tools():
         page.source("lmcore.kv_costs.kv_cache_bytes", snippet(setting), key="kv_calculator_source")
 

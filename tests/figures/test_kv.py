@@ -56,6 +56,18 @@ def test_scales_of_a_token_count_once(stored: str) -> None:
     assert size.per_token == pytest.approx(size.sequence / 4096)
 
 
+def test_the_newest_positions_of_kivi_are_those_of_the_running_cache() -> None:
+    """What a cache with whole newest positions holds lies between the format's bytes and these more."""
+    from lmcore.quantise import How, kivi, quantised_cache_bytes
+
+    cfg, setting = shipped("llama-3.1-8b"), Setting(context=4096, format=kv.KIVI)
+    assert setting.format in FORMATS
+    running = sum(quantised_cache_bytes(cfg, How(kivi(2), residual=kv.RESIDUAL), context=4096, itemsize=2))
+    throughout = kv.sizes(cfg, setting).batch
+    assert throughout < running < throughout + kv.newest_bytes(cfg, setting)
+    assert kv.newest_bytes(cfg, Setting(context=4096, format=kv.KIVI, batch=3)) == 3 * 128 * 131_072
+
+
 @pytest.mark.parametrize(("n", "unit", "text"), [(999, "GB", "999 B"), (10 * 2**30, "GiB", "10 GiB"),
                                                  (85_899_345_920, "GB", "85.9 GB"), (70_272, "GB", "70.3 kB"),
                                                  (10.5, "GiB", "10.5 B"), (10**15, "GB", "1.00 PB")])  # fmt: skip
