@@ -64,7 +64,7 @@ def counted(opened: models.Opened, ids: tuple[int, ...]) -> None:
         f":small[:gray[A prefill of {group(len(ids))} tokens of {plain(opened.name)}, logits at every position.]]"
     )
     if held is not None:
-        page.notice([kept_sentence(cfg, used, size, held)])
+        page.prose(kept_sentence(cfg, used, size, held))
 
 
 def timed(opened: models.Opened, ids: tuple[int, ...]) -> None:
