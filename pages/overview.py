@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from figures.facts import facts_payload, report_facts
 from figures.format import group
@@ -30,7 +33,7 @@ def head(what: str) -> None:
     )
 
 
-def strip(opened: models.Opened, run: runs.Run) -> None:
+def strip(opened: models.Opened, run: runs.Run, place: Callable[[], DeltaGenerator]) -> None:
     said, tokens = measured.prediction(opened, run), vocabulary.tokens(opened, run.tokens)
     payload = strip_payload(
         tokens,
@@ -42,7 +45,8 @@ def strip(opened: models.Opened, run: runs.Run) -> None:
         vocab_size=opened.config.vocab_size,
         spelled=opened.tokenizer is not None,
     )
-    components.strip(payload, key="overview_strip")
+    with place():
+        components.strip(payload, key="overview_strip")
     with page.tools():
         page.csv(strip_csv(tokens, said.loss, said.rank), "tokens.csv", key="overview_strip_csv")
 
@@ -65,7 +69,8 @@ def path(opened: models.Opened, run: runs.Run | None) -> None:
         counted=measured.parameters(opened),
         url="position",
     )
-    clicked = components.arch(payload, key="overview_arch")
+    with page.at_least(762, phone=1339):
+        clicked = components.arch(payload, key="overview_arch")
     if clicked in NODE_PAGES.values():
         st.switch_page(f"pages/{clicked}.py")
     if run is not None and lengths is not None:
@@ -141,10 +146,9 @@ def main() -> None:
         with title.container():
             head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: " + why_none(opened)))
         if ids:
-            place = page.awaited("strip", height=218)
+            place = page.awaited("strip", height=218, phone=429)
             run = runs.run(opened, ids, "resid_post")
-            with place():
-                strip(opened, run)
+            strip(opened, run, place)
             if cut := runs.shortened(opened, prompt):
                 page.prose(cut)
         elif opened.weights is not None:

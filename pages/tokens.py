@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from figures.format import group
 from figures.loss import dots_csv, dots_payload, loss_csv, loss_payload, loss_points, loss_tiles, with_next
@@ -24,7 +27,7 @@ def head(what: str) -> None:
     )
 
 
-def strip(opened: models.Opened, run: runs.Run) -> None:
+def strip(opened: models.Opened, run: runs.Run, place: Callable[[], DeltaGenerator]) -> None:
     said, tokens = measured.prediction(opened, run), vocabulary.tokens(opened, run.tokens)
     payload = strip_payload(
         tokens,
@@ -37,7 +40,8 @@ def strip(opened: models.Opened, run: runs.Run) -> None:
         ids=True,
         spelled=opened.tokenizer is not None,
     )
-    components.strip(payload, key="tokens_strip")
+    with place():
+        components.strip(payload, key="tokens_strip")
     page.prose(bos(opened, run.tokens))
     with page.tools():
         page.source(
@@ -78,7 +82,8 @@ def loss(opened: models.Opened, run: runs.Run) -> None:
         edges=edges,
         vocab_size=opened.config.vocab_size,
     )
-    components.mount("loss", payload, key="tokens_loss")
+    with page.at_least(378, phone=478):
+        components.mount("loss", payload, key="tokens_loss")
     if tiles := loss_tiles(said, measured.mean_loss(opened, run)):
         st.space("small")
         components.twins(tiles_payload(tiles), key="tokens_tiles")
@@ -170,10 +175,9 @@ def main() -> None:
         with title.container():
             head(f"{opened.name} · {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
         if ids:
-            place = page.awaited("strip", height=281)
+            place = page.awaited("strip", height=281, phone=590)
             run = runs.run(opened, ids, "resid_post")
-            with place():
-                strip(opened, run)
+            strip(opened, run, place)
             if cut := runs.shortened(opened, prompt):
                 page.prose(cut)
             loss(opened, run)

@@ -64,14 +64,14 @@ def _controls(opened: models.Opened, prompt: runs.Prompt) -> tuple[int, int, int
         head = _choice("Query head", list(range(opened.config.n_heads)), 0, "positions_relative_head")
         query = _choice("q of token", list(range(last + 1)), last, "positions_relative_query")
         key = _choice("k of token", list(range(last + 1)), min(1, last), "positions_relative_key")
-        offset = st.select_slider("Offset n, tokens", OFFSETS, 8, key="positions_offset", width=170, **_LINK)
+        offset = st.select_slider("Offset n, tokens", OFFSETS, 8, key="positions_offset", width=160, **_LINK)
     return layer, head, query, key, offset
 
 
 def _choice(label: str, options: list[int], default: int, key: str) -> int:
     if len(options) < 2:
         return options[0]
-    return st.select_slider(label, options, default, key=key, width=170, **_LINK)
+    return st.select_slider(label, options, default, key=key, width=160, **_LINK)
 
 
 def _slide(
@@ -104,7 +104,7 @@ def _slide(
             "q · k moves, float32",
             0.0,
             kept.spread("float32"),
-            how="turned and multiplied",
+            how="measured",
             rounding=FLAT,
             reason="float32 rounding",
             note=unbroken(far + " The angles are float64."),
@@ -113,7 +113,7 @@ def _slide(
             "Angles in float32",
             0.0,
             kept.spread("float32 angles"),
-            how="turned and multiplied",
+            how="measured",
             reason=unbroken(f"at position {group(SLIDE_TO)} a float32 angle is off by up to 0.002 radians"),
             note="Position times θ in float32, as most code does it.",
         ),
@@ -121,7 +121,7 @@ def _slide(
             "Positions in bf16",
             0.0,
             kept.spread("bf16 positions"),
-            how="turned and multiplied",
+            how="measured",
             reason=unbroken(f"a position is rounded to a multiple of 2 from 256 on, of 128 from {group(2**14)} on"),
             note="The offset itself is then wrong.",
         ),

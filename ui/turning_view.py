@@ -15,7 +15,7 @@ from ui import components, guard, models, page, rotary, runs, turned, vocabulary
 from ui.heads import EPS
 
 _LINK: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
-HEIGHT = 720
+HEIGHT, ON_PHONE = 883, 1371
 
 
 @guard.fragment
@@ -33,7 +33,7 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
         if len(at) > 1
         else at[0]
     )
-    with page.awaited("positions_turning", height=HEIGHT)():
+    with page.awaited("positions_turning", height=HEIGHT, phone=ON_PHONE)():
         found = turned.of(opened, prompt.ids, layer)
         count = found.q.shape[1]
         theta, factor = frequencies(found.rope, count)

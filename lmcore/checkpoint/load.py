@@ -184,7 +184,7 @@ def _gguf(place: Place, target: _Target) -> _Content:
         tensors = {name: tensor.to(target.device, target.dtype).contiguous() for name, tensor in parts}
         _refuse_overflow(tensors.items(), file.entries, target, str(place.path))
     types = found["types"]
-    quantisation = ", ".join(f"{name} ({count} tensors)" for name, count in types.items())
+    quantisation = ", ".join(f"{name} ({count} tensor{'s' if count > 1 else ''})" for name, count in types.items())
     mapped = tuple(Mapped(name, tuple(targets), change) for name, targets, change in found["mapped"])
     tokenizer, why = _tokenizer(folder)
     return _Content(

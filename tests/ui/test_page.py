@@ -53,3 +53,23 @@ def test_source_is_read_only_when_the_popover_is_open():
     assert at.code[0].value.startswith("def kv_cache_bytes(")
     assert at.code[1].value == "kv_cache_bytes(cfg, context=20)"
     assert "lmcore/kv_costs.py" in at.markdown[0].value
+
+
+def _kept():
+    import streamlit as st
+
+    from ui import page
+
+    with page.at_least(100, phone=200):
+        st.write("the figure")
+
+
+@pytest.mark.parametrize(("agent", "height"), [("Mozilla/5.0 (X11; Linux x86_64)", 100), ("Android 14 Mobile", 200)])
+def test_a_figures_place_is_kept_by_the_device(agent: str, height: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("streamlit.runtime.context.ContextProxy.headers", {"User-Agent": agent})
+    at = AppTest.from_function(_kept, default_timeout=120).run()
+    assert not at.exception
+    row = at.main.children[0].children[0]
+    figure, beside = row.children.values()
+    assert list(figure.children.values()) == list(at.markdown)
+    assert beside.proto.height_config.pixel_height == height

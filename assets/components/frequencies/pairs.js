@@ -137,7 +137,7 @@ function drawWaves(canvas, width, { own, now, slow, pair, moved, trained }, colo
       yTitle: "wavelength 2π/θ, tokens (log scale)",
       lines: moved ? lines : [{ ...lines[0], name: "" }],
       bands: [{ from: trained, to: y.high }],
-      limits: [{ y: trained, label: `trained context, ${groupDigits(trained)}: above it, less than one turn` }],
+      limits: [{ y: trained, label: `less than one turn above ${groupDigits(trained)}` }],
       verticals: [{ x: pair }],
     },
     colours,
@@ -149,7 +149,7 @@ function drawRatios(canvas, width, { own, now, pair, base, rope }, colours) {
   const ys = xs.map((i) => now[i] / own[i]);
   const alike = rope.base / base;
   const same = alike === 1;
-  const y = plotAxis(Math.min(alike, 1) / (same ? 4 : 1.25), Math.max(alike, 1) * (same ? 4 : 1.25), { log: true, most: 5, text: (value) => significant(value, 1) });
+  const y = plotAxis(Math.min(alike, 1) / (same ? 4 : 1.25), Math.max(alike, 1) * (same ? 4 : 1.25), { log: true, most: 5, text: (value) => String(Number(value.toPrecision(2))) });
   return drawPlot(
     canvas,
     width,

@@ -163,7 +163,15 @@ function drawScalings(canvas, width, { lines, curve, pair, settings, position },
   }[curve];
   const text = curve === "wavelength" || curve === "frequency" ? null : (value) => significant(value, 2);
   const y = plotAxis(low / 1.15, high * 1.15, { log: true, most: 6, text });
+  if (curve === "divisors") y.ticks = doublingTicks(high);
   return drawPlot(canvas, width, width > 760 ? 400 : 340, { x: pairTicks(lines[0].xs.length), y, xTitle: "pair i →", yTitle: title, lines, limits, verticals: [{ x: pair }] }, colours);
+}
+
+// 1, 2, 4, 8 .. up to `high`, every second or third of them where there are many.
+function doublingTicks(high) {
+  const last = Math.floor(Math.log2(high));
+  const step = Math.max(1, Math.ceil((last + 1) / 6));
+  return Array.from({ length: Math.floor(last / step) + 1 }, (_, k) => [2 ** (k * step), groupDigits(2 ** (k * step))]);
 }
 
 function scalingReading(one, pair, pairs) {
