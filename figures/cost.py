@@ -209,10 +209,10 @@ def noticed(cfg: ModelConfig, setting: Setting) -> list[str]:
     held = served(cfg, setting)
     one = sum(kv_cache_bytes(cfg, context=setting.context, quantised=storage_of_cache(setting.cache)))
     if one:
-        alike = held["weights"] // one
+        alike = held["weights"] / one
         points.append(
             f"At this context one sequence's cache takes {bytes_text(one, setting)}; "
-            + (f"the weights take {_plural(alike, 'time')} as much." if alike else "that is more than the weights.")
+            + (f"the weights take {sig(alike)} times as much." if alike > 1 else "that is no less than the weights.")
         )
     beyond = " This context is longer, and counted all the same." if setting.context > cfg.max_positions else ""
     points.append(f"The config is made for {_plural(cfg.max_positions, 'position')}.{beyond}")

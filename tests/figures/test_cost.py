@@ -144,7 +144,8 @@ def test_bytes_of_weights_by_their_storage() -> None:
 def test_what_is_noticed_is_computed() -> None:
     first, second, third = noticed(LLAMA, SETTING)
     assert f"26{THOUSANDS}625 tokens in a prefill" in first
-    assert "512 MiB; the weights take 29 times as much" in second
+    assert "512 MiB; the weights take 29.9 times as much" in second
+    assert "no less than the weights" in noticed(LLAMA, changed(context=2**18))[1]
     assert third == f"The config is made for 131{THOUSANDS}072 positions."
     assert noticed(LLAMA, changed(context=2**17))[2] == third
     assert "This context is longer" in noticed(LLAMA, changed(context=2**18))[2]
