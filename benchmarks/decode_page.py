@@ -1,9 +1,10 @@
 """The Decode page in Chromium: how soon a sampler slider repaints, what a step costs beside the model, and company.
 
-- Slider: from its release to the frame in which the decode component shows the new distribution.
-- Step: from the press of Step to that frame, beside the time of the forward that the page itself measured.
-- Company: steps a second of two people who play on one model at once, each beside one alone; and the slider of a third
-  on a page of calculators, alone and beside the two.
+- Slider: from its touch to the frame in which the decode component shows the distribution of the new setting.
+- Step: from the press of Step to the frame that shows the step, beside the time of the forward that the page itself
+  measured: pressed after a pause, when that forward has run, and pressed again as soon as the step before is shown.
+- Company: steps a second of two people who play on one model at once, each beside one alone; and the run of the page of
+  a third, who moves a slider among calculators, alone and beside the two.
 
     python -m benchmarks.decode_page [--rounds 20] [--model "SmolLM2-135M"] [--port 0]
 
@@ -29,20 +30,21 @@ from benchmarks.first_paint import FLAGS, ROOT, free_port, healthy
 PROMPT = "The quick brown fox jumps over the lazy dog. The quick brown"
 LEAP = 16
 
-# Called before the act: notes when the component has taken new data and drawn it, and the frame after that is painted.
-WATCH = """selector => {
+# Called before the act: notes when what the component says there is another, and the frame after that is painted.
+WATCH = """([selector, act]) => {
     const host = [...document.querySelectorAll("*")]
         .map((node) => node.shadowRoot)
         .find((root) => root?.querySelector(selector));
+    const text = () => host.querySelector(selector)?.textContent;
+    const before = text();
     window.benchAt = window.benchPainted = null;
     const watcher = new MutationObserver(() => {
+        if (window.benchAt === null || text() === before) return;
         watcher.disconnect();
         requestAnimationFrame(() => requestAnimationFrame(() => (window.benchPainted = performance.now())));
     });
     watcher.observe(host, { childList: true, subtree: true, characterData: true, attributes: true });
-    for (const name of ["pointerup", "keydown"]) {
-        addEventListener(name, () => (window.benchAt ??= performance.now()), { capture: true, once: true });
-    }
+    addEventListener(act, () => (window.benchAt ??= performance.now()), { capture: true, once: true });
 }"""
 
 # The same for a page's script: notes when it has run. A page behind others may not be given frames.
@@ -139,37 +141,39 @@ class Bench:
         for name, places in (("Temperature, 0 greedy", (0.2, 0.5)), ("Top-p, 1 off", (0.5, 0.7))):
             found = []
             for turn in range(self.rounds):
-                found.append(self._released(page, name, places[turn % 2]))
+                found.append(self._touched(page, name, places[turn % 2]))
                 settle(page)
-            line(f"{name}: release to repaint, median of {len(found)}", spread(found), "<= 100 ms")
+            line(f"{name}: touch to repaint, median of {len(found)}", spread(found), "<= 100 ms")
         page.context.close()
 
-    def _released(self, page: Page, name: str, share: float) -> float:
+    def _touched(self, page: Page, name: str, share: float) -> float:
         thumb = page.get_by_label(name, exact=True)
         track = thumb.locator("xpath=ancestor::*[@data-testid='stSlider']").bounding_box()
         assert track is not None
         page.mouse.move(track["x"] + share * track["width"], track["y"] + track["height"] / 2)
-        page.evaluate(WATCH, "div.step-name")
+        page.evaluate(WATCH, ["div.distribution", "pointerdown"])
         page.mouse.down()
         page.mouse.up()
         return painted(page)
 
     def step(self) -> None:
         """What the page adds to a step: the press to the frame, less the forward's time that the page then shows."""
-        page = self.person()
-        found, beside = [], []
-        for _ in range(self.rounds):
-            page.evaluate(WATCH, "div.step-name")
-            page.get_by_role("button", name="Step", exact=True).click()
-            found.append(painted(page))
-            beside.append(found[-1] - forward_ms(page))
-            settle(page)
-        line(f"Step: press to repaint, median of {len(found)}", spread(found), "the model's own + 30 ms")
-        line("  less the forward, as the page measured it", spread(beside), "<= 30 ms")
-        page.context.close()
+        for pause, how in ((True, "after a pause"), (False, "at once after the one before")):
+            page = self.person()
+            found, beside = [], []
+            for _ in range(self.rounds):
+                page.evaluate(WATCH, ["div.step-name", "pointerup"])
+                page.get_by_role("button", name="Step", exact=True).click()
+                found.append(painted(page))
+                beside.append(found[-1] - forward_ms(page))
+                if pause:
+                    settle(page)
+            line(f"Step {how}: press to repaint, median of {len(found)}", spread(found), "the model's own + 30 ms")
+            line("  less the forward, as the page measured it", spread(beside), "<= 30 ms")
+            page.context.close()
 
     def company(self) -> None:
-        """Two play on one model, each as fast as it goes; a third moves a slider of the page Model meanwhile."""
+        """Two play on one model, each as fast as it goes; a third moves a slider of the KV page meanwhile."""
         first, third = self.person(), self.person("kv")
         alone, quiet = self._pace([first]), self._third(third)
         second = self.person()
@@ -177,7 +181,7 @@ class Bench:
         share = 100 * min(both) / alone[0]
         line(f"Steps a second, one alone: {alone[0]:.2f}; two at once", " and ".join(f"{x:.2f}" for x in both), "")
         line("  the slower of two, of one alone", f"{share:.0f} %", ">= 40 %")
-        line("A calculator's slider, alone", spread(quiet), "")
+        line("The run after a calculator's slider, alone", spread(quiet), "")
         line("  beside two who decode", spread(self.beside), "about the same")
         for page in (first, second, third):
             page.context.close()
