@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import PHONE, OpenPage, Server, settle
+from tests.e2e.conftest import PHONE, SETTLE_MS, OpenPage, Server, settle
 
 
 def wiring(page: Page) -> dict:
@@ -53,49 +53,49 @@ def test_figures_follow_a_slider_while_the_server_stands_still(open_page: OpenPa
     """Chart and both tables; when a second slider has moved, the tables, which hold for one, wait for the server."""
     page = open_page("kv", kv_models="DeepSeek-V3", kv_context="8k")
     chart, models, fits = page.locator(".lines").first, page.locator(".grid").nth(0), page.locator(".grid").nth(1)
-    expect(fits).to_be_visible()
+    expect(fits).to_be_visible(timeout=SETTLE_MS)
     with standing_still(server):
         page.get_by_role("slider", name="Context S").focus()
         page.keyboard.press("ArrowRight")
-        expect(chart).to_have_attribute("data-at", "16384")
-        expect(chart.locator(".reading")).to_contain_text("DeepSeek-V3 1.07 GiB")
-        expect(models).to_contain_text("1.07 GiB")
-        expect(fits).to_contain_text("largest batch at 16k")
+        expect(chart).to_have_attribute("data-at", "16384", timeout=SETTLE_MS)
+        expect(chart.locator(".reading")).to_contain_text("DeepSeek-V3 1.07 GiB", timeout=SETTLE_MS)
+        expect(models).to_contain_text("1.07 GiB", timeout=SETTLE_MS)
+        expect(fits).to_contain_text("largest batch at 16k", timeout=SETTLE_MS)
         page.get_by_role("slider", name="Batch B").focus()
         page.keyboard.press("ArrowRight")
-        expect(chart.locator(".reading")).to_contain_text("DeepSeek-V3 2.14 GiB")
-        expect(models).to_contain_text("1.07 GiB")
-        expect(models).not_to_contain_text("2 sequences")
-    expect(models).to_contain_text("2 sequences")
-    expect(models).to_contain_text("2.14 GiB")
-    expect(fits).to_contain_text("longest context of 2")
+        expect(chart.locator(".reading")).to_contain_text("DeepSeek-V3 2.14 GiB", timeout=SETTLE_MS)
+        expect(models).to_contain_text("1.07 GiB", timeout=SETTLE_MS)
+        expect(models).not_to_contain_text("2 sequences", timeout=SETTLE_MS)
+    expect(models).to_contain_text("2 sequences", timeout=SETTLE_MS)
+    expect(models).to_contain_text("2.14 GiB", timeout=SETTLE_MS)
+    expect(fits).to_contain_text("longest context of 2", timeout=SETTLE_MS)
+    page.wait_for_function("() => location.search.includes('kv_context=16k')", timeout=SETTLE_MS)
     settle(page)
-    expect(chart).to_have_attribute("data-at", "16384")
-    assert "kv_context=16k" in page.url
+    expect(chart).to_have_attribute("data-at", "16384", timeout=SETTLE_MS)
 
 
 def test_the_chart_follows_a_slider_and_the_link_restores_it(open_page: OpenPage):
     page = open_page("kv", kv_models="DeepSeek-V3", kv_context="8k")
     chart = page.locator(".lines").first
-    expect(chart).to_have_attribute("data-at", "8192")
+    expect(chart).to_have_attribute("data-at", "8192", timeout=SETTLE_MS)
     page.get_by_role("slider", name="Context S").focus()
     page.keyboard.press("ArrowRight")
-    expect(chart).to_have_attribute("data-at", "16384")
+    expect(chart).to_have_attribute("data-at", "16384", timeout=SETTLE_MS)
+    page.wait_for_function("() => location.search.includes('kv_context=16k')", timeout=SETTLE_MS)
     settle(page)
-    assert "kv_context=16k" in page.url
-    expect(page.locator(".grid").first).to_contain_text("1.07 GiB")
+    expect(page.locator(".grid").first).to_contain_text("1.07 GiB", timeout=SETTLE_MS)
     page.goto(page.url)
     settle(page)
-    expect(page.locator(".lines").first).to_have_attribute("data-at", "16384")
+    expect(page.locator(".lines").first).to_have_attribute("data-at", "16384", timeout=SETTLE_MS)
     opening = page.get_by_role("button", name="Open Built-in tiny model")
     running = page.get_by_role("button", name="Run 25 forwards")
-    expect(opening.or_(running)).to_be_visible()
+    expect(opening.or_(running)).to_be_visible(timeout=SETTLE_MS)
     if opening.is_visible():
-        opening.click()
-    running.click()
-    expect(page.locator(".tiles")).to_contain_text("Steps at which both agree", timeout=60_000)
+        opening.click(timeout=SETTLE_MS)
+    running.click(timeout=SETTLE_MS)
+    expect(page.locator(".tiles")).to_contain_text("Steps at which both agree", timeout=SETTLE_MS)
     settle(page)
-    expect(running).to_have_count(0)
+    expect(running).to_have_count(0, timeout=SETTLE_MS)
     assert page.locator(".tile").evaluate_all("(tiles) => tiles.map((tile) => tile.dataset.state)") == ["equal"] * 3
 
 
