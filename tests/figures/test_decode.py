@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from figures.decode import TOP, StepView, decode_payload, step_view, streamed
+from figures.decode import (
+    MAX_LOGIT_BYTES,
+    TOP,
+    Chosen,
+    StepView,
+    decode_payload,
+    logits_payload,
+    next_payload,
+    step_view,
+    streamed,
+    text_keys,
+)
 from figures.payload import unpack
 from figures.tokens import token_parts
 from lmcore.sampling import Sampler
@@ -91,6 +102,49 @@ def test_before_the_first_step_there_is_only_the_prompt():
 def test_500_steps_stay_within_the_stated_size():
     steps = [view(token % 100, seed=token, position=token) for token in range(500)]
     assert len(decode_payload([], steps, piece=piece, parts=parts)) < 500 * 1400
+
+
+def test_the_next_step_is_the_last_row_of_a_payload_with_it():
+    steps = [view(1), view(2, seed=3, position=6)]
+    keys, chosen_by = text_keys("m", [7, 8], [1, 2]), Chosen({"temperature": 0.5}, {"temperature": "Heat"})
+    given: dict[str, Any] = {"piece": piece, "parts": parts, "keys": keys, "chosen_by": chosen_by}
+    whole, arrays = unpack(decode_payload([parts(0)], steps, **given))
+    alone, own = unpack(next_payload(steps, **given))
+    assert alone["steps"] == whole["steps"][1:]
+    assert alone["steps"][0]["text"] == "☕", "its text goes on from the bytes of the step before"
+    assert (alone["keys"], whole["keys"]) == (keys[1:], keys)
+    assert (alone["name"], alone["settings"], alone["controls"]) == (
+        "next",
+        {"temperature": 0.5},
+        {"temperature": "Heat"},
+    )
+    for mine, its in zip(own, arrays, strict=True):
+        np.testing.assert_array_equal(mine[0], its[1, : mine.shape[1]])
+
+
+def test_keys_are_alike_for_the_same_text_of_the_same_model_alone():
+    one = text_keys("m", [7, 8], [1, 2, 3])
+    assert text_keys("m", [7, 8], [1, 2, 4])[:3] == one[:3]
+    assert text_keys("m", [7, 8, 1], [2])[0] == one[1]
+    others = [
+        text_keys("m", [7, 8], [1, 2, 4])[-1],
+        text_keys("n", [7, 8], [1, 2, 3])[-1],
+        text_keys("m", [8, 7], [])[0],
+    ]
+    assert len({*one, *others}) == 7
+
+
+def test_logits_go_out_whole_or_not_at_all():
+    logits = np.linspace(-3, 3, 100, dtype=np.float32)
+    given: dict[str, Any] = {"key": "k", "point": 0.1 + 0.2, "texts": {4: ("x", 0)}}
+    payload = logits_payload(logits, history=[9, 4, 9], **given)
+    assert payload is not None
+    meta, (found, history) = unpack(payload)
+    np.testing.assert_array_equal(found, logits)
+    assert (meta["name"], meta["point"], meta["texts"]) == ("logits k", 0.1 + 0.2, {"4": ["x", 0]})
+    assert history.tolist() == [4, 9]
+    assert logits_payload(logits[:0], history=[], **given) is None
+    assert logits_payload(np.zeros(MAX_LOGIT_BYTES // 4 + 1, np.float32), history=[], **given) is None
 
 
 def test_a_character_spread_over_tokens_appears_with_its_last_byte():

@@ -12,7 +12,7 @@ from lmcore.families import config_from_hf
 from lmcore.model import Transformer
 from lmcore.sampling import Sampler
 from tests.lmcore.tiny import BASE, hf_llama, ours, refill
-from ui import decoding, models, prefix_reuse
+from ui import decoding, models, prefix_reuse, runs
 from ui.decoding import Decoding, Plan
 
 SAMPLER, IDS = Sampler(temperature=1.3, top_k=40), (1, 2, 3, 4, 5, 6)
@@ -176,6 +176,34 @@ def test_address_names_what_is_not_as_at_the_start() -> None:
     assert plan.address["decode_forced"] == "5:17"
 
 
+def test_the_step_run_ahead_is_what_a_press_then_makes_and_no_part_of_the_run(model: Transformer) -> None:
+    plan, run = Plan(steps=3), Decoding(opened(model), IDS)
+    before = follow(run, plan)
+    after = run.ahead(plan)
+    assert after is not None
+    assert [step.token for step in run.steps] == before
+    assert run.lengths().shape[-1] == len(IDS) + 2
+    plan.to(4)
+    assert follow(run, plan) == fresh(model, Plan(steps=4))
+    assert (run.views[-1].token, run.views[-1].time_s) == (after.token, after.time_s)
+    keys = [run.decoder.cache.keys(layer)[0].norm(dim=-1).numpy() for layer in range(3)]
+    np.testing.assert_allclose(run.lengths(), np.stack(keys), atol=1e-5)
+
+
+def test_nothing_is_run_ahead_where_it_would_be_in_the_way(model: Transformer) -> None:
+    plan, run = Plan(steps=3), Decoding(opened(model), IDS)
+    assert run.ahead(plan) is None, "before the first step"
+    follow(run, plan)
+    with runs.forwarding():
+        assert run.ahead(plan) is None, "while another runs"
+    plan.playing = True
+    assert run.ahead(plan) is None
+    plan.stop()
+    assert run.ahead(plan) is not None
+    plan.to(4)
+    assert run.ahead(plan) is None, "on the way to another step"
+
+
 def test_a_run_goes_with_its_model() -> None:
     model = ours(hf_llama("gqa"))
     mine, other = opened(model, "mine"), opened(model, "other")
@@ -193,4 +221,4 @@ def test_runs_are_bounded_by_what_they_can_come_to_hold(model: Transformer) -> N
     follow(run, Plan(steps=20))
     assert run.bytes_held() == before
     logits = sum(step.logits.nbytes for step in run.steps)
-    assert before >= run.decoder.cache.allocated_bytes + logits
+    assert before >= 2 * run.decoder.cache.allocated_bytes + logits, "the cache, and the copy that runs ahead"
