@@ -24,7 +24,7 @@ from ui import (
 )
 from ui.markdown import plain
 
-MAP_PX = 760
+MAP_PX, PHONE_PX = 760, 1500
 SINK = 0.3
 
 
@@ -149,14 +149,11 @@ page.head(
 opened = models.current(height=MAP_PX)
 prompt = runs.prompt(opened)
 if prompt.ids:
-    line, slot = st.empty(), st.empty()
-    if "attention" not in st.session_state and not heads.known(opened, prompt.ids):
-        with slot:
-            st.skeleton(height=MAP_PX)
+    line, place = st.empty(), page.awaited("attention", height=MAP_PX, phone=PHONE_PX)
     seen = heads.awaited(opened, prompt.ids, lambda said: line.markdown(f":small[:gray[{said}]]"))
     line.empty()
-    slot.empty()
-    maps(opened, prompt)
+    with place():
+        maps(opened, prompt)
     page.section("What to notice")
     page.notice(points(seen, opened, prompt.ids))
     page.section("Formula")

@@ -17,7 +17,7 @@ from ui.markdown import plain
 if TYPE_CHECKING:
     from lmcore.effects import Attribution, Planted
 
-MAP_BYTES = 8 * 2**20
+MAP_BYTES = 15 * 2**19
 """Of both maps of all heads, which are in the browser together, so that another head needs no answer from here."""
 CHOICES = 20
 PLANTED_LENGTH = 64

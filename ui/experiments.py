@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from figures.format import bytes_iec, group, sig
+from lmcore.costs import forward_flops
 from ui import heads, runs
 from ui.lru import ByteLRU
 from ui.models import Opened
@@ -52,14 +53,20 @@ def cut(opened: Opened, ids: tuple[int, ...], *, keeps_weights: bool = True) -> 
         count = most
     if count > MAX_TOKENS:
         count, why = MAX_TOKENS, ""
-    expected = (heads.seconds(opened, ids) or 0.0) * count / max(1, len(ids))
-    if count > LEAST_TOKENS and expected > RUN_S:
+    expected = _expected_s(opened, ids, count) if count > LEAST_TOKENS else 0.0
+    if expected > RUN_S:
         why = f"one forward of {group(count)} would take about {sig(expected, 2)} s"
         count = max(LEAST_TOKENS, int(count * RUN_S / expected))
     if count == len(ids):
         return Cut(ids, "")
     because = f": {why}" if why else ""
     return Cut(ids[:count], f"The first {group(count)} of {group(len(ids))} tokens are run here{because}.")
+
+
+def _expected_s(opened: Opened, ids: tuple[int, ...], count: int) -> float:
+    """What a forward of the first `count` tokens takes: that of all of them, timed, times the ratio of FLOPs."""
+    flops = [sum(forward_flops(opened.config, tokens=n, logits=1).values()) for n in (count, len(ids))]
+    return (heads.seconds(opened, ids) or 0.0) * flops[0] / flops[1]
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class _Passing:
     """Weights that are read once, layer after layer, and not kept; says how far it is."""
 
     def __init__(self, weights: Weights, say: Callable[[str], object]) -> None:
-        self._weights, self._say, self._begun = weights, say, time.monotonic()
+        self._weights, self._say, self._begun, self.seconds = weights, say, time.monotonic(), 0.0
 
     def __len__(self) -> int:
         return len(self._weights)
@@ -102,7 +102,10 @@ class _Passing:
             seconds = (time.monotonic() - self._begun) / layer * (len(self) - layer)
             left = f", about {max(1, round(seconds))} s left"
         self._say(f"Layer {layer + 1} of {len(self)}{left}")
-        return self._weights.captured(layer, "pattern")["pattern"]
+        begun = time.monotonic()
+        found = self._weights.captured(layer, "pattern")["pattern"]
+        self.seconds += time.monotonic() - begun
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,9 +195,10 @@ def of(opened: Opened, ids: tuple[int, ...], say: Callable[[str], object] = lamb
     weights = Weights(opened, ids)
 
     def make() -> Summary:
-        passing, begun = _Passing(weights, say) if weights.layer_by_layer else weights, time.monotonic()
-        found = summarise(passing, ids, readable(opened.config, len(ids)))
-        _SECONDS.put((opened.key, ids), time.monotonic() - begun)
+        passing = _Passing(weights, say) if weights.layer_by_layer else None
+        found = summarise(passing or weights, ids, readable(opened.config, len(ids)))
+        forward = passing or runs.run(opened, ids, *_STAGES, logits_to_keep=1)
+        _SECONDS.put((opened.key, ids), forward.seconds)
         return found
 
     return Heads(weights=weights, summary=_SUMMARIES.get((opened.key, ids), make))
@@ -222,7 +226,7 @@ def awaited(opened: Opened, ids: tuple[int, ...], show: Callable[[str], object])
 
 
 def seconds(opened: Opened, ids: tuple[int, ...]) -> float | None:
-    """What `of` took when it ran these tokens, with all weights written out; None where it has not."""
+    """What the forward took in which `of` ran these tokens, all weights written out; None where it has not."""
     return _SECONDS.peek((opened.key, ids))
 
 

@@ -16,7 +16,7 @@ from lmcore.masks import Mask
 from lmcore.trace import Capture, Edits
 from tests.lmcore.family_models import VARIANTS, build
 from tests.pages.test_every_page import open_page
-from ui import masks_view, state
+from ui import experiments, masks_view, state
 
 TEXT = "abcabc the the"
 
@@ -112,7 +112,10 @@ def test_the_head_selected_above_is_shown_on_demand(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("kind", masks_view.KINDS)
 @pytest.mark.parametrize("text", ["15", "word " * 60, ""])
-def test_every_mask_with_one_token_with_many_and_with_none(kind: str, text: str, bare_folder: str) -> None:
+def test_every_mask_with_one_token_with_many_and_with_none(
+    kind: str, text: str, bare_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiments, "RUN_S", 1e6)
     link = {"model": state.TYPED, "path": bare_folder} if text == "15" else {}
     at = attention(prompt=text, attention_mask=kind, **link)
     if text:

@@ -11,17 +11,13 @@ import torch
 
 from lmcore.masks import Mask
 from lmcore.model import Transformer
+from lmcore.presets import shipped
 from lmcore.trace import Capture
 from tests.lmcore.tiny import hf_llama, ours
 from ui import experiments, heads, last_position
 from ui.experiments import PLAIN, Change
 
-SMOLLM2 = {"n_layers": 30, "n_heads": 9}
 IDS = tuple(n % 90 + 3 for n in range(0, 7 * 150, 7))
-
-
-def config(**numbers: int) -> Any:
-    return SimpleNamespace(config=SimpleNamespace(**numbers), key="config")
 
 
 def opened(model: Transformer) -> Any:
@@ -42,7 +38,7 @@ def model() -> Transformer:
         (2048, 4.0, True, 373, "would take 270 MiB"),
         (2048, 4.0, False, 512, ""),
         (300, 10.0, False, 150, "one forward of 300 would take about 10 s"),
-        (2048, 400.0, True, 128, "one forward of 373 would take about 73 s"),
+        (2048, 4000.0, True, 128, "one forward of 373 would take about"),
         (512, None, False, 512, None),
     ],
 )
@@ -50,7 +46,8 @@ def test_a_prompt_is_cut_to_what_bytes_and_seconds_allow_and_the_number_is_said(
     monkeypatch: pytest.MonkeyPatch, tokens: int, seconds: float | None, keeps_weights: bool, used: int, why: str | None
 ) -> None:
     monkeypatch.setattr(heads, "seconds", lambda opened, ids: seconds)
-    cut = experiments.cut(config(**SMOLLM2), tuple(range(tokens)), keeps_weights=keeps_weights)
+    smollm2: Any = SimpleNamespace(config=shipped("smollm2-135m").config, key="config")
+    cut = experiments.cut(smollm2, tuple(range(tokens)), keeps_weights=keeps_weights)
     assert cut.ids == tuple(range(used))
     said = cut.said.replace("\u2006", "").replace("\u2060", "")
     if why is None:
@@ -58,6 +55,16 @@ def test_a_prompt_is_cut_to_what_bytes_and_seconds_allow_and_the_number_is_said(
     else:
         assert said.startswith(f"The first {used} of {tokens} tokens are run here")
         assert why in said
+
+
+def test_the_seconds_are_those_of_the_prompts_own_forward(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = opened(model)
+    for limit in (2**30, 1):  # in one forward, and layer by layer
+        ids = (*IDS[:40], limit % 90)
+        monkeypatch.setattr(heads, "FORWARD_BYTES", limit)
+        assert heads.seconds(given, ids) is None
+        heads.of(given, ids)
+        assert (heads.seconds(given, ids) or 0) > 0
 
 
 @pytest.mark.parametrize(
