@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from lmcore.block import Block
 from lmcore.checkpoint.load import assemble
 from lmcore.config import ModelConfig
 from lmcore.errors import CheckpointError
@@ -34,18 +33,12 @@ class Budget:
     """How much a model is trained, and how: the same for every model of a size.
 
     The learning rate rises in `warmup` steps to `peak` and falls along a cosine to `floor` of it (Loshchilov & Hutter
-    2017). Weight decay is for matrices only; gradients are clipped to a norm of `clip`. `std` is the standard deviation
-    of the first weights: tables of positions added to the embedding are of size 1, and need an embedding near it.
-    `dropout` is the share of numbers that a step zeroes in the embedding and in what each sublayer adds to the residual
-    stream (Srivastava et al. 2014; Vaswani et al. 2017, section 5.4): a text that is read nine times is learned by
-    heart without it.
+    2017). Weight decay is for matrices only; gradients are clipped to a norm of `clip`.
     """
 
-    steps: int = 3600
-    batch: int = 8
+    steps: int = 1200
+    batch: int = 16
     context: int = 128
-    std: float = 0.06
-    dropout: float = 0.1
     peak: float = 3e-3
     floor: float = 0.05
     warmup: int = 100
@@ -71,11 +64,11 @@ class Point(NamedTuple):
     heldout: float
 
 
-def first_weights(cfg: ModelConfig, seed: int, std: float) -> Iterator[tuple[str, Tensor]]:
+def first_weights(cfg: ModelConfig, seed: int) -> Iterator[tuple[str, Tensor]]:
     """Seeded weights, drawn by name: what two models have in common begins alike.
 
-    Normal with standard deviation `std`, divided by sqrt(2 L) where a sublayer writes to the residual stream (Radford
-    et al. 2019, section 2.3); norms are 1, the relative bias 0.
+    Normal with standard deviation 0.02, divided by sqrt(2 L) where a sublayer writes to the residual stream (Radford et
+    al. 2019, section 2.3); norms are 1, the relative bias 0.
     """
     for name, shape in param_shapes(cfg).items():
         if len(shape) == 1:
@@ -85,7 +78,7 @@ def first_weights(cfg: ModelConfig, seed: int, std: float) -> Iterator[tuple[str
         else:
             draw = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal(shape, dtype=np.float32)
             writes = name.endswith(("o_proj.weight", "down_proj.weight"))
-            yield name, torch.from_numpy(draw) * (std / math.sqrt(2 * cfg.n_layers) if writes else std)
+            yield name, torch.from_numpy(draw) * (0.02 / math.sqrt(2 * cfg.n_layers) if writes else 0.02)
 
 
 class Windows:
@@ -151,42 +144,17 @@ def mean_loss(model: Transformer, tokens: Tensor, targets: Tensor, batch: int = 
     return total / count
 
 
-class Dropout:
-    """Zeroes a share of what the embedding and every sublayer hand on, while a model trains, and scales up the rest.
-
-    Step n of a seed zeroes the same numbers in every run, so that a run that was stopped goes on as it would have.
-    """
-
-    def __init__(self, model: Transformer, budget: Budget) -> None:
-        self.seed, self.share, self.random = budget.seed, budget.dropout, torch.Generator()
-        if self.share:
-            blocks = [block for block in model.model.layers if isinstance(block, Block)]
-            sublayers = [block.self_attn for block in blocks] + [b.mlp for b in blocks if not b.attention_only]
-            for part in (model.model.embed_tokens, *sublayers):
-                part.register_forward_hook(self._thinned)
-
-    def begin(self, step: int) -> None:
-        self.random.manual_seed(int(np.random.default_rng((self.seed, step, 1)).integers(2**62)))
-
-    def _thinned(self, module: nn.Module, given: object, out: Tensor) -> Tensor:
-        if not module.training:
-            return out
-        kept = torch.empty_like(out).bernoulli_(1 - self.share, generator=self.random)
-        return out * kept / (1 - self.share)
-
-
 class Run:
     """One model in training: `step()` takes one step, `save` and `resume` keep and restore everything it depends on."""
 
     def __init__(self, cfg: ModelConfig, budget: Budget, batches: Windows | Repeats) -> None:
         self.budget, self.batches = budget, batches
-        self.model = assemble(cfg, dict(first_weights(cfg, budget.seed, budget.std))).requires_grad_(True).train()
+        self.model = assemble(cfg, dict(first_weights(cfg, budget.seed))).requires_grad_(True).train()
         self.named = dict(self.model.named_parameters())
         matrices = [p for name, p in self.named.items() if p.ndim > 1 and "relative_bias" not in name]
         others = [p for name, p in self.named.items() if p.ndim == 1 or "relative_bias" in name]
         groups = [{"params": matrices, "weight_decay": budget.decay}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=budget.peak, betas=budget.betas, fused=True)
-        self.dropout = Dropout(self.model, budget)
         self.done, self.since, self.curve = 0, [], []
 
     def step(self) -> float:
@@ -194,7 +162,6 @@ class Run:
         tokens, targets = self.batches(self.done)
         for group in self.optimizer.param_groups:
             group["lr"] = self.budget.rate(self.done)
-        self.dropout.begin(self.done)
         loss = loss_of(self.model, tokens, targets)
         self.optimizer.zero_grad()
         loss.backward()
