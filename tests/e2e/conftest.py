@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.needs import need
 
@@ -26,6 +26,8 @@ FLAGS = (
 ).split()
 DESKTOP, PHONE = (1440, 900), (390, 844)
 START_S, SETTLE_MS = 60, 120_000
+# A claim that does not hold yet is waited for: five seconds, the default, are short on a busy machine.
+expect.set_options(timeout=30_000)
 # Streamlit probes these below a page's own path first; the two 404s are its own and harmless.
 PROBE = re.compile(r"/[^/]+/_stcore/(health|host-config)$")
 
