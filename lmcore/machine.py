@@ -40,8 +40,9 @@ def measure_machine(
     """Bandwidth and FLOP/s of a device, the best of several runs each; about three times `budget_s` seconds.
 
     Bandwidth is the larger of two: a matrix that fits no cache read once, times a vector, as a decode step reads the
-    weights; and the same bytes copied, read and written both counted. FLOP/s: n x n products, n doubled from 256 while
-    a product takes less than a quarter of the budget; 2 n^3 FLOPs each. `progress` may raise to stop.
+    weights; and the same bytes copied, read and written both counted. FLOP/s: n x n products, n doubled from 256 to
+    1,024 at least, since a busy machine may interrupt a small one, and on while a product takes less than a sixteenth
+    of the budget; 2 n^3 FLOPs each. `progress` may raise to stop.
     """
     place = torch.device(device)
     size = min(LARGEST_BYTES[place.type], max(MIN_BYTES, available_bytes(device) // 8))
@@ -56,7 +57,7 @@ def measure_machine(
             seconds = best_time(lambda a=a, b=b: a @ b, place, budget_s / 4)
             if 2 * n**3 / seconds > best:
                 best, width = 2 * n**3 / seconds, n
-            if seconds > budget_s / 16 or n >= 16_384:
+            if n >= 1024 and (seconds > budget_s / 16 or n >= 16_384):
                 break
             n *= 2
     return Machine(str(place), str(dtype).removeprefix("torch."), bandwidth, best, width, torch.get_num_threads())

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from lmcore import machine
 from lmcore.errors import Cancelled, InputError
 from lmcore.families import config_from_hf
 from lmcore.flops import decode_flops, prefill_flops
@@ -29,6 +30,15 @@ def test_rates_of_this_machine() -> None:
     assert (found.device, found.dtype) == ("cpu", "float32")
     assert lines[0] == "reading and copying memory"
     assert lines[1] == "multiplying matrices of 256 × 256"
+
+
+def test_a_small_product_that_was_interrupted_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds as on a busy machine: a tenth for a product of 256, which the processor was taken from."""
+    taken = iter([0.1, 0.1, 0.1, 0.001, 0.002, 1.0])
+    monkeypatch.setattr(machine, "best_time", lambda *given, **how: next(taken))
+    found = measure_machine("cpu", torch.float32, budget_s=0.16)
+    assert found.width == 1024
+    assert found.flops_per_s == 2 * 1024**3 / 0.002
 
 
 def test_progress_may_stop_it() -> None:
