@@ -36,8 +36,8 @@ FIGURE_PX, TRANSPORT_PX = 620, 56
 PLAY_S = 0.6
 AT_ONCE_S = 0.4
 """How long a run goes on before the page is drawn again."""
-AWAY_S = 5.0
-"""A run that plays and is not looked at for so long has been left: it waits."""
+AWAY_S = 20.0
+"""A run that plays and is not looked at for so long has been left: it waits. A slow machine may need most of it."""
 
 
 def advance(opened: models.Opened, run: decoding.Decoding, plan: decoding.Plan, sampler: Sampler, seed: int) -> bool:
