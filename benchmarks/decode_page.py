@@ -3,8 +3,8 @@
 - Slider: from its touch to the frame in which the decode component shows the distribution of the new setting.
 - Step: from the press of Step to the frame that shows the step, beside the time of the forward that the page itself
   measured: pressed after a pause, when that forward has run, and pressed again as soon as the step before is shown.
-- Company: steps a second of two people who play on one model at once, each beside one alone; and the run of the page of
-  a third, who moves a slider among calculators, alone and beside the two.
+- Company: steps a second of two people who play on one model at once, each beside one alone; and, for a third who moves
+  a slider among calculators, the chart redrawn and the end of the page's run, alone and beside the two.
 
     python -m benchmarks.decode_page [--rounds 20] [--model "SmolLM2-135M"] [--port 0]
 
@@ -47,17 +47,27 @@ WATCH = """([selector, act]) => {
     addEventListener(act, () => (window.benchAt ??= performance.now()), { capture: true, once: true });
 }"""
 
-# The same for a page's script: notes when it has run. A page behind others may not be given frames.
+# The same for a calculator: notes when its chart says something else, and when the page's script has run. A page behind
+# others may not be given frames.
 WATCH_SCRIPT = """() => {
     const app = document.querySelector("[data-testid='stApp']");
-    window.benchAt = window.benchPainted = null;
+    const roots = [...document.querySelectorAll("*")].map((node) => node.shadowRoot);
+    const host = roots.find((root) => root?.querySelector(".lines"));
+    const before = host.textContent;
+    window.benchAt = window.benchPainted = window.benchDrawn = null;
+    const drawn = new MutationObserver(() => {
+        if (window.benchAt === null || host.textContent === before) return;
+        drawn.disconnect();
+        window.benchDrawn = performance.now() - window.benchAt;
+    });
+    drawn.observe(host, { childList: true, subtree: true, characterData: true });
     const watcher = new MutationObserver(() => {
         if (window.benchAt === null || app.dataset.testScriptState !== "notRunning") return;
         watcher.disconnect();
         window.benchPainted = performance.now();
     });
     watcher.observe(app, { attributes: true, attributeFilter: ["data-test-script-state"] });
-    addEventListener("pointerup", () => (window.benchAt ??= performance.now()), { capture: true, once: true });
+    addEventListener("pointerdown", () => (window.benchAt ??= performance.now()), { capture: true, once: true });
 }"""
 
 
@@ -124,7 +134,7 @@ class Bench:
 
     def __init__(self, browser: Browser, address: str, model: str, rounds: int) -> None:
         self.browser, self.address, self.model, self.rounds = browser, address, model, rounds
-        self.beside: list[float] = []
+        self.beside: tuple[list[float], list[float]] = ([], [])
 
     def person(self, path: str = "decode", **query: object) -> Page:
         page = self.browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
@@ -181,8 +191,9 @@ class Bench:
         share = 100 * min(both) / alone[0]
         line(f"Steps a second, one alone: {alone[0]:.2f}; two at once", " and ".join(f"{x:.2f}" for x in both), "")
         line("  the slower of two, of one alone", f"{share:.0f} %", ">= 40 %")
-        line("The run after a calculator's slider, alone", spread(quiet), "")
-        line("  beside two who decode", spread(self.beside), "about the same")
+        for what, one, other in zip(("its chart", "the end of the page's run"), quiet, self.beside, strict=True):
+            line(f"A calculator's slider to {what}, alone", spread(one), "")
+            line("  beside two who decode", spread(other), "about the same")
         for page in (first, second, third):
             page.context.close()
 
@@ -205,21 +216,22 @@ class Bench:
             pages[0].wait_for_timeout(20)
         return [LEAP / (ended[page] - begun) for page in pages]
 
-    def _third(self, page: Page) -> list[float]:
-        """Releases of the first slider of a calculator to the end of its page's run."""
+    def _third(self, page: Page) -> tuple[list[float], list[float]]:
+        """Touches of the first slider of a calculator: to its chart, and to the end of its page's run."""
         slider = page.locator("[data-testid='stMain'] [data-testid='stSlider']").first
         slider.scroll_into_view_if_needed()
         track = slider.bounding_box()
         assert track is not None
-        found = []
+        drawn, ran = [], []
         for turn in range(4):
             page.mouse.move(track["x"] + (0.3, 0.7)[turn % 2] * track["width"], track["y"] + track["height"] / 2)
             page.evaluate(WATCH_SCRIPT)
             page.mouse.down()
             page.mouse.up()
-            found.append(painted(page))
+            ran.append(painted(page))
+            drawn.append(page.evaluate("window.benchDrawn"))
             settle(page)
-        return found
+        return drawn, ran
 
 
 def main() -> None:
