@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import expect
@@ -60,3 +62,8 @@ def test_the_tree_is_read_and_followed_with_the_keyboard_and_one_cursor_moves_ev
     wait_for_steps(page, 4)
     assert tuple(tokens(page)) == BRANCH
     expect(tree).to_have_attribute("aria-label", re.compile("^tree of 2 branches"))
+    with page.expect_download() as saved:
+        page.locator(".gb:has(canvas.tree)").get_by_role("button", name="CSV").click()
+    rows = list(csv.DictReader(Path(saved.value.path()).read_text().splitlines()))
+    totals = [float(row["log p from the prompt to here"]) for row in rows if row["branches"] and row["step"] == "3"]
+    assert any(abs(total - sum(math.log(p) for p in probabilities)) < 2e-3 for total in totals)

@@ -113,3 +113,32 @@ def test_the_decode_page_saves_what_every_head_reads(loaded: Loaded, open_page: 
         weights = trace.layers[int(row["layer"])]["pattern"][0, int(row["head"]), -1]
         assert float(row["weight"]) == pytest.approx(float(weights[int(row["position"])]), abs=1e-5)
     assert_drawn(reads, tmp_path)
+
+
+def test_the_decode_page_saves_a_step_its_times_and_the_cache(loaded: Loaded, open_page: OpenPage, tmp_path: Path):
+    page = open_page("decode", prompt=TEXT, decode_steps=3, decode_temperature=0.0)
+    assert loaded.tokenizer is not None
+    decoder = Decoder(loaded.model, loaded.tokenizer.encode(TEXT), Sampler(temperature=0.0))
+    steps = [decoder.step() for _ in range(3)]
+    figure = page.locator(".gb", has=page.locator(".distribution"))
+    listed = rows(figure, tmp_path)
+    assert steps[2].logits is not None
+    expected = torch.as_tensor(steps[2].logits).double().softmax(-1)
+    for row in listed:
+        assert float(row["probability in the model"]) == pytest.approx(float(expected[int(row["token id"])]), abs=1e-5)
+    assert [int(row["token id"]) for row in listed if row["chosen"] == "1"] == [steps[2].token]
+    picture = np.asarray(Image.open(saved(figure, "PNG", tmp_path)).convert("RGB"))
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 10
+    with page.expect_download() as waiting:
+        figure.get_by_role("button", name="CSV", exact=True).nth(1).click()
+    times = list(csv.DictReader(Path(waiting.value.path()).read_text().splitlines()))
+    assert [int(row["token id"]) for row in times] == [step.token for step in steps]
+    assert all(0 < float(row["seconds"]) < 60 for row in times)
+    cache = page.locator(".gb", has=page.get_by_role("img", name="KV cache"))
+    stored = rows(cache, tmp_path)
+    cfg = loaded.model.cfg
+    assert len(stored) == cfg.n_layers * cfg.n_kv_heads * decoder.cache.length
+    for row in stored:
+        key = decoder.cache.keys(int(row["layer"]))[0, int(row["KV head"]), int(row["first position"])]
+        assert float(row["length of the stored key"]) == pytest.approx(float(key.norm()), rel=2e-3)
+    assert_drawn(cache, tmp_path)

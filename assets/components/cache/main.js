@@ -16,10 +16,18 @@ export default function ({ data, parentElement }) {
   state.head = Math.min(state.head, Math.max(0, cache.heads - 1));
   state.cell = null;
 
-  const parts = cacheElements(host, last);
   const colours = themeColours(host);
   const ramp = themeRamp(host);
   const step = () => (state.step === null ? last : Math.min(state.step, last));
+  const shown = () => cache.fills[step()] ?? null;
+  const saves = figureSaves(
+    () => `kv-cache-step-${Math.max(0, step())}`,
+    () => [[parts.axis, parts.field], parts.scale],
+    () => cacheRows(cache, shown()),
+    colours,
+    { title: () => `KV cache after step ${Math.max(0, step())}: length of the stored keys, KV head ${state.head}` },
+  );
+  const parts = cacheElements(host, last, saves);
   let layout = null;
 
   function setStep(value, tell = true) {
@@ -63,7 +71,7 @@ export default function ({ data, parentElement }) {
     const width = host.clientWidth;
     if (!width) return;
     layout = cacheLayout(cache, width, longestLabel(cache, colours));
-    const fill = cache.fills[step()] ?? null;
+    const fill = shown();
     const view = { fill, step: step(), head: state.head, cell: state.cell };
     drawCacheAxis(parts.axis, cache, layout, colours);
     const broken = drawCacheField(parts.field, cache, layout, view, colours, ramp);
@@ -141,7 +149,7 @@ function stepFromUrl(name) {
   return Number.isInteger(step) && step >= 0 ? step : null;
 }
 
-function cacheElements(host, last) {
+function cacheElements(host, last, saves) {
   const range = element("input", {
     type: "range",
     min: 0,
@@ -175,6 +183,7 @@ function cacheElements(host, last) {
     element("div", { class: "grid" }, axis, scroller),
     legend,
     notes,
+    saves,
   );
   return { range, legend, stepName, heads, facts, axis, field, scroller, scale, scaleName, reading, notes };
 }

@@ -78,12 +78,19 @@ function runFigure(host, run, setStep, choose) {
     (position) => setStep(position - run.prompt.length),
   );
   run.prompt.forEach((_, position) => strip.node.children[position].classList.add("given"));
-  const parts = decodeElements(host, strip.node, run, last);
+  const figure = { run, index: 0, draw };
+  const colours = () => themeColours(host);
+  const saves = {
+    step: figureSaves(() => `decode-step-${figure.index}`, null, () => distributionRows(figure.run, figure.index), colours),
+    times: figureSaves("decode-times", () => [svgPicture(parts.times.querySelector("svg"))], () => timeRows(figure.run), colours, {
+      title: () => parts.timesNote.textContent,
+    }),
+  };
+  const parts = decodeElements(host, strip.node, run, last, saves);
   parts.range.oninput = () => setStep(Number(parts.range.value));
-  const figure = { run, draw };
 
   function draw(now, index, newest) {
-    figure.run = now;
+    Object.assign(figure, { run: now, index });
     const step = now.steps[index];
     const current = step ? now.prompt.length + index : now.prompt.length - 1;
     if (current >= 0) strip.update({ current: step ? current : -1, needle: (position) => chosenNeedle(now, position) });
@@ -166,7 +173,7 @@ function textSoFar(run, index) {
   return waiting ? [text, element("span", { class: "note" }, `${bytes} for the rest of a character`)] : [text];
 }
 
-function decodeElements(host, strip, run, last) {
+function decodeElements(host, strip, run, last, saves) {
   const range = element("input", { type: "range", min: 0, max: Math.max(0, last), step: 1, "aria-label": "step" });
   range.disabled = last < 1;
   const stepName = element("div", { class: "note step-name", "aria-live": "polite" });
@@ -183,7 +190,7 @@ function decodeElements(host, strip, run, last) {
   const body = element(
     "div",
     { class: "body" },
-    element("div", {}, table, hint),
+    element("div", {}, table, hint, saves.step),
     element(
       "div",
       { class: "side" },
@@ -192,6 +199,7 @@ function decodeElements(host, strip, run, last) {
       element("div", { class: "caption" }, "Time of each forward, measured"),
       times,
       timesNote,
+      saves.times,
     ),
   );
   const legend = element(

@@ -10,8 +10,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   state.stop?.();
   state.at = null;
   const parts = treeElements();
+  const saves = figureSaves("decode-branches", () => [parts.canvas], () => treeRows(tree), colours);
   const keep = host.querySelector(".scroller")?.scrollLeft ?? null;
-  host.replaceChildren(...parts.all);
+  host.replaceChildren(...parts.all, saves);
   let layout = null;
 
   function draw() {
@@ -92,6 +93,11 @@ function readTree(data) {
     }
   });
   return { ...meta, nodes };
+}
+
+function treeRows({ nodes }) {
+  const rows = nodes.map(({ step, token, label, logProb, total, names }) => [step, token, tokenCell(label), logProb, total, names.join("; ")]);
+  return [["step", "token id", "token", "log p", "log p from the prompt to here", "branches"], ...rows];
 }
 
 function treeElements() {
