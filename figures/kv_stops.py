@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from figures.format import group
@@ -53,6 +54,11 @@ class Asked:
 
     def sized(self) -> list[tuple[str, ModelConfig, Sizes]]:
         """The models that the setting suits, with their bytes."""
+        return self._all_sized
+
+    @cached_property
+    def _all_sized(self) -> list[tuple[str, ModelConfig, Sizes]]:
+        """Worked out once: whether a stop suits the models is asked before its figure is made of the same bytes."""
         return [found for found in map(self._sized, self.models()) if found is not None]
 
     def _sized(self, model: Model) -> tuple[str, ModelConfig, Sizes] | None:

@@ -57,6 +57,11 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
+def _kept(cache: KVCache, seen: Sequence[int], tokens: Sequence[int]) -> int:
+    """How much of the cache of the text `seen` serves `tokens`: one of them at least is left to run, for its logits."""
+    return min(common_prefix(seen[: cache.length], tokens), len(tokens) - 1)
+
+
 def reusable(cache: KVCache, seen: Sequence[int], tokens: Sequence[int]) -> KVCache:
     """A copy of the cache of the text `seen`, cut to what `tokens` begins with and waiting for the rest of it.
 
@@ -64,7 +69,7 @@ def reusable(cache: KVCache, seen: Sequence[int], tokens: Sequence[int]) -> KVCa
     keys and values above the first layer depend on every token before them, so the whole text is then run again.
     """
     assert cache.length <= len(seen)
-    kept = min(common_prefix(seen[: cache.length], tokens), len(tokens) - 1)
+    kept = _kept(cache, seen, tokens)
     copy = cache.fork()
     copy.growable = True
     copy.truncate(kept if copy.can_truncate(kept) else 0)
@@ -78,7 +83,7 @@ def hand_over(old: KVCache, seen: Sequence[int], new: KVCache, tokens: Sequence[
     copied where a windowed layer has evicted what that token reads, nor from keys whose frequencies follow the length.
     """
     assert new.length == 0
-    kept = min(common_prefix(seen[: old.length], tokens), len(tokens) - 1)
+    kept = _kept(old, seen, tokens)
     if kept == 0 or old.turned is not None or not old.can_truncate(kept):
         return 0
     for layer, (of_old, of_new) in enumerate(zip(old.layers, new.layers, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -9,7 +10,6 @@ import streamlit as st
 from figures.format import group
 from lmcore import teaching
 from ui import extrapolating, extrapolation_charts, guard, models, own_length_view, page
-from ui.markdown import plain
 
 POLL_S = 0.4
 TRAINED, LENGTH = teaching.CONTEXT, extrapolating.LENGTH
@@ -57,9 +57,7 @@ def _family() -> None:
 
 def _progress(factor: int, left: int) -> None:
     """The line of a measurement under way; when a run has ended, the page runs again."""
-    job = extrapolating.running(factor)
-    if job is None or len(extrapolating.missing(extrapolating.everything(factor))) < left:
+    if len(extrapolating.missing(extrapolating.everything(factor))) < left:
         st.rerun()
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        st.markdown(f":small[:gray[{plain(job.look())}]]", width="content")
-        st.button("Cancel", type="tertiary", on_click=extrapolating.cancel, args=(factor,), key="positions_cancel")
+    cancel = partial(extrapolating.cancel, factor)
+    page.progress(extrapolating.running(factor), cancel, busy=True, key="positions_cancel")

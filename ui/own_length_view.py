@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,12 +110,8 @@ def duration(seconds: float) -> str:
 
 
 def _progress(opened: models.Opened) -> None:
-    job = own_length.running(opened)
-    if job is None:
-        st.rerun()
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        st.markdown(f":small[:gray[{plain(job.look())}]]", width="content")
-        st.button("Cancel", type="tertiary", on_click=own_length.cancel, args=(opened,), key="positions_own_cancel")
+    cancel = partial(own_length.cancel, opened)
+    page.progress(own_length.running(opened), cancel, busy=True, key="positions_own_cancel")
 
 
 def _chart(opened: models.Opened, asked: Asked, measured: list[tuple[str, np.ndarray]]) -> None:
