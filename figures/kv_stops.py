@@ -52,13 +52,12 @@ class Asked:
         own = with_change(cfg, self.change)
         return ((name if own == cfg else f"{name}, changed", own), *others)
 
-    def sized(self) -> list[tuple[str, ModelConfig, Sizes]]:
-        """The models that the setting suits, with their bytes."""
-        return self._all_sized
-
     @cached_property
-    def _all_sized(self) -> list[tuple[str, ModelConfig, Sizes]]:
-        """Worked out once: whether a stop suits the models is asked before its figure is made of the same bytes."""
+    def sized(self) -> list[tuple[str, ModelConfig, Sizes]]:
+        """The models that the setting suits, with their bytes.
+
+        Worked out once: whether a stop suits the models is asked before its figure is made of the same bytes.
+        """
         return [found for found in map(self._sized, self.models()) if found is not None]
 
     def _sized(self, model: Model) -> tuple[str, ModelConfig, Sizes] | None:
@@ -142,11 +141,11 @@ def _followed(
     asked: Asked, make: Callable[[Asked], bytes], controls: Iterable[Control], apart: Control | None = None
 ) -> bytes:
     """The figure and its stops. Where a setting does not suit a model the page says so: that stop waits for it."""
-    drawn = len(asked.sized())
+    drawn = len(asked.sized)
 
     def made(other: Asked) -> bytes | None:
         try:
-            return make(other) if len(other.sized()) == drawn else None
+            return make(other) if len(other.sized) == drawn else None
         except LmcoreError:
             return None
 
@@ -163,21 +162,21 @@ def chart_at(asked: Asked) -> bytes:
     machine, limit = asked.machine, None
     if machine is not None:
         limit = (machine.memory_bytes, f"{machine.name}: {size_text(machine.memory_bytes, asked.unit)}")
-    models = [(name, cfg) for name, cfg, _ in asked.sized()]
+    models = [(name, cfg) for name, cfg, _ in asked.sized]
     return context_payload(models, asked.setting, unit=asked.unit, limit=limit)
 
 
 def rows_at(asked: Asked) -> bytes:
     """The rows where the sliders stand."""
     columns = model_columns(asked.setting)
-    made = model_rows(asked.sized(), asked.setting, asked.unit)
+    made = model_rows(asked.sized, asked.setting, asked.unit)
     return grid_payload(columns, made, label="KV bytes of each model", words=2, marks="  " + "c" * (len(columns) - 2))
 
 
 def fit_at(asked: Asked) -> bytes:
     """The accelerators where the sliders stand."""
     setting, machine = asked.setting, asked.machine
-    (_, cfg, _), *_ = asked.sized()
+    (_, cfg, _), *_ = asked.sized
     own = [machine] if machine is not None and machine.name == "custom" else []
     found = fits(cfg, setting, [*own, *ACCELERATORS], stored=asked.weights, reserve=asked.reserve)
     each = " each" if setting.ranks > 1 else ""

@@ -62,7 +62,7 @@ def section() -> None:
     machine = _machine()
     asked = Asked(chosen=tuple(found), setting=setting, change=change, unit=unit, machine=machine)
     _not_suited(asked)
-    sized = asked.sized()
+    sized = asked.sized
     if not sized:
         return
     components.mount("lines", kv_stops.chart(asked), key="kv_context_chart")

@@ -65,7 +65,7 @@ def test_every_stop_is_the_figure_made_there(case: str, figure: str) -> None:
     for control in shown:
         for place, there in control.others(here):
             found = at_stop(blob, {control.name: place})
-            if len(there.sized()) < len(here.sized()):
+            if len(there.sized) < len(here.sized):
                 assert found is None
             else:
                 assert same(found, alone(there)), (control.name, place)
