@@ -16,6 +16,7 @@ from figures.tokens import Parts
 TOP = 12
 """Tokens listed for a step; the chosen one is listed in any case."""
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r"}
 
 MAX_LOGIT_BYTES = 2**21
 """Logits that a browser is given: a vocabulary of 524,288."""
@@ -182,10 +183,11 @@ def streamed(pieces: Sequence[bytes]) -> list[tuple[str, int]]:
     """For each token the text that is complete with it, and how many bytes still wait for the rest of their character.
 
     A character spread over tokens appears whole, with the token that ends it; bytes that can never be text are written
-    as \\xe2. Joined, the texts are what a reader may be shown at any step without a broken character.
+    as \\xe2, and so are control characters, which fonts draw as an empty box. Joined, the texts are what a reader may
+    be shown at any step without a broken character.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    return [(decoder.decode(piece), len(decoder.getstate()[0])) for piece in pieces]
+    return [(decoder.decode(piece).translate(_CONTROLS), len(decoder.getstate()[0])) for piece in pieces]
 
 
 def _stages(stages: Sequence[tuple[str, int, float]], vocab_size: int) -> tuple[tuple[str, int, float], ...]:

@@ -155,7 +155,18 @@ def test_bytes_that_are_no_text_are_written_in_hexadecimal():
     assert streamed([b"\xe2", b"(", b"\xff"]) == [("", 1), ("\\xe2(", 0), ("\\xff", 0)]
 
 
-@given(st.text(), st.lists(st.integers(0, 60)))
+def test_control_characters_are_written_in_hexadecimal_but_for_those_that_lay_text_out():
+    assert streamed([b"a\x07", b"\x7f", b"\xc2\x85", b"b\tc\r\n"]) == [
+        ("a\\x07", 0),
+        ("\\x7f", 0),
+        ("\\x85", 0),
+        ("b\tc\r\n", 0),
+    ]
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("\t\r\n")), st.lists(st.integers(0, 60))
+)
 def test_however_text_is_cut_the_stream_is_the_text(text: str, cuts: list[int]):
     data = text.encode()
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
