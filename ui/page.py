@@ -99,7 +99,10 @@ def at_least(height: int, phone: int | None = None) -> Iterator[None]:
 
 
 def _kept(box: DeltaGenerator, height: int, phone: int) -> DeltaGenerator:
-    """A container in `box` beside a thin column that holds it open at this height, on a phone at `phone`."""
+    """A container in `box` beside a thin column that holds it open at this height, on a phone at `phone`.
+
+    Streamlit makes no column thinner than 16 px: the styles of the components that stand here reach over it.
+    """
     row = box.container(horizontal=True, gap=None)
     inside = row.container()
     on_phone = "Mobi" in (st.context.headers.get("User-Agent") or "")
