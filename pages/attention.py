@@ -36,7 +36,8 @@ def maps(opened: models.Opened, prompt: runs.Prompt) -> None:
     layer, head = components.attention_view("attention", layer=start.layer, head=start.head)
     layer = min(layer, opened.config.n_layers - 1)
     head = min(head, opened.config.n_heads - 1)
-    components.attention(seen.payload((layer, head)), key="attention")
+    with page.at_least(MAP_PX, phone=PHONE_PX):
+        components.attention(seen.payload((layer, head)), key="attention")
     check = seen.check(layer, head)
     if check is not None:
         st.space("small")

@@ -22,6 +22,7 @@ from ui.markdown import plain
 NODE_PAGES = {"ids": "tokens", "embedding": "tokens", "attention": "attention", "head": "tokens", "logits": "tokens"}
 NODE_PAGES |= {"positions": "positions", "sampler": "decode"}
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
+STRIP_PX, PHONE_PX = 218, 429
 
 
 def head(what: str) -> None:
@@ -45,7 +46,7 @@ def strip(opened: models.Opened, run: runs.Run, place: Callable[[], DeltaGenerat
         vocab_size=opened.config.vocab_size,
         spelled=opened.tokenizer is not None,
     )
-    with place():
+    with place(), page.at_least(STRIP_PX, phone=PHONE_PX):
         components.strip(payload, key="overview_strip")
     with page.tools():
         page.csv(strip_csv(tokens, said.loss, said.rank), "tokens.csv", key="overview_strip_csv")
@@ -137,7 +138,7 @@ def main() -> None:
     title = st.empty()
     with title.container():
         head(f"{state.choice().label} · one forward pass")
-    opened = models.current(height=218, config_only=True)
+    opened = models.current(height=STRIP_PX, config_only=True)
     run = None
     with guard():
         prompt = runs.prompt(opened, all_logits=True)
@@ -146,7 +147,7 @@ def main() -> None:
         with title.container():
             head(f"{opened.name} · " + (f"one forward pass, {count}" if ids else "no pass: " + why_none(opened)))
         if ids:
-            place = page.awaited("strip", height=218, phone=429)
+            place = page.awaited("strip", height=STRIP_PX, phone=PHONE_PX)
             run = runs.run(opened, ids, "resid_post")
             strip(opened, run, place)
             if cut := runs.shortened(opened, prompt):

@@ -17,6 +17,7 @@ from ui.guard import guard
 from ui.markdown import plain
 
 CANDIDATES = 6
+STRIP_PX, PHONE_PX = 281, 590
 
 
 def head(what: str) -> None:
@@ -40,7 +41,7 @@ def strip(opened: models.Opened, run: runs.Run, place: Callable[[], DeltaGenerat
         ids=True,
         spelled=opened.tokenizer is not None,
     )
-    with place():
+    with place(), page.at_least(STRIP_PX, phone=PHONE_PX):
         components.strip(payload, key="tokens_strip")
     page.prose(bos(opened, run.tokens))
     with page.tools():
@@ -168,14 +169,14 @@ def main() -> None:
     title = st.empty()
     with title.container():
         head(state.choice().label)
-    opened = models.current(height=281)
+    opened = models.current(height=STRIP_PX)
     with guard():
         prompt = runs.prompt(opened, all_logits=True)
         ids = prompt.ids
         with title.container():
             head(f"{opened.name} · {group(len(ids))} {'token' if len(ids) == 1 else 'tokens'}")
         if ids:
-            place = page.awaited("strip", height=281, phone=590)
+            place = page.awaited("strip", height=STRIP_PX, phone=PHONE_PX)
             run = runs.run(opened, ids, "resid_post")
             strip(opened, run, place)
             if cut := runs.shortened(opened, prompt):

@@ -71,11 +71,11 @@ def awaited(key: str, *, height: int, phone: int | None = None) -> Callable[[], 
 
     The first time on this page a skeleton of its `height` stands there. From then on the figure before stays, dimmed by
     Streamlit, and takes the new data where it is: replaced by a skeleton it would forget what was selected in it.
-    With `phone`, its height on a phone, the place is also kept while the browser fetches the figure's script.
+    `phone`: its height on a phone. While the browser then fetches the figure's script, `at_least` keeps the place.
     """
     drawn = st.session_state.setdefault("_drawn", set())
     if key in drawn:
-        box = st.container() if phone is None else _kept(st.container(), height, phone)
+        box = st.container()
         return lambda: box
     slot = st.empty()
     if phone is None:
@@ -85,7 +85,7 @@ def awaited(key: str, *, height: int, phone: int | None = None) -> Callable[[], 
 
     def place() -> DeltaGenerator:
         drawn.add(key)
-        return slot.container() if phone is None else _kept(slot.container(), height, phone)
+        return slot.container()
 
     return place
 

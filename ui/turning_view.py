@@ -46,7 +46,8 @@ def section(opened: models.Opened, prompt: runs.Prompt) -> None:
             layer=layer,
             trained=rotary.trained(opened.config, found.rope),
         )
-        components.mount("turning", payload, key="positions_turning")
+        with page.at_least(HEIGHT, phone=ON_PHONE):
+            components.mount("turning", payload, key="positions_turning")
     page.notice(points(opened, prompt, found))
     page.formula(
         r"\begin{pmatrix} a' \\ b' \end{pmatrix} = \begin{pmatrix} \cos m\theta_i & -\sin m\theta_i \\ \sin m\theta_i "

@@ -20,6 +20,13 @@ PAGES = (
     "Model",
 )
 PATHS = ("", "tokens", "attention", "positions", "kv", "cost", "decode", "model")
+# The right edges of each figure that stands beside a strip (`ui.page`), and of the row they share.
+RIGHT_EDGES = """() => [...document.querySelectorAll("[data-testid=stMain] *")].flatMap((host) => {
+  const figure = host.shadowRoot?.querySelector(".gb");
+  const row = host.closest("[data-testid=stHorizontalBlock]");
+  if (!figure || !row?.children.length || row.lastElementChild.offsetWidth > 16) return [];
+  return [[figure.getBoundingClientRect().right, row.getBoundingClientRect().right]];
+})"""
 NASTY = "<s> <b>x</b> $x$ *y*\t_z_\n:red[no]"
 
 
@@ -84,6 +91,14 @@ def test_every_page_paints_in_both_themes_and_does_not_scroll_sideways(
     assert page.evaluate("document.fonts.check('16px Newsreader') && document.fonts.check('16px \"IBM Plex Sans\"')")
     wide = page.evaluate("document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth")
     assert wide <= 0
+
+
+@pytest.mark.parametrize("path", ["", "tokens", "attention", "positions", "decode"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["1440", "390"])
+def test_a_figure_whose_place_is_kept_reaches_the_right_edge(open_page: OpenPage, path: str, size: tuple[int, int]):
+    edges = open_page(path, size=size).evaluate(RIGHT_EDGES)
+    assert edges
+    assert all(abs(figure - column) <= 1 for figure, column in edges), edges
 
 
 def test_theme_toggle_is_kept(open_page: OpenPage):
