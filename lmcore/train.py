@@ -24,7 +24,9 @@ from lmcore.training.write import write_folder
 
 BUDGET = Budget(context=CONTEXT)
 # Finding and copying is learned all at once, from batches that are cheap.
-INDUCTION = Budget(context=CONTEXT, steps=2400, peak=2e-3, decay=0.01)
+INDUCTION = Budget(
+    context=CONTEXT, steps=2400, batch=16, std=0.02, dropout=0, peak=2e-3, warmup=100, decay=0.01, betas=(0.9, 0.95)
+)
 # Windows for the curve; the loss that is recorded is taken over all of the held-out text.
 QUICK = 32
 

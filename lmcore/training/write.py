@@ -33,6 +33,8 @@ It is made to be looked into, not to be used: it imitates Shakespeare badly and 
 
 - Budget: {steps:,} steps of {batch} × {context} tokens; AdamW, betas {betas}, weight decay {decay} on matrices, \
 learning rate {peak} after {warmup} steps, falling along a cosine to {floor} of it, gradients clipped to norm {clip}.
+- First weights normal with standard deviation {std}, those that write to the residual stream divided by √(2 L);
+  dropout {dropout} on the hidden numbers of each feed-forward sublayer.
 - Seed {seed}, {threads} thread; `python -m lmcore.train {name} --text FILE` makes it again, bit for bit with the same \
 version of PyTorch ({torch}), processor and thread count.
 - `record.json` has the loss curve and every number below.

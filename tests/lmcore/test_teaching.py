@@ -21,8 +21,8 @@ from lmcore.training.loop import heldout_windows, mean_loss
 ROOT = Path(__file__).parent.parent.parent
 TEXT = [model.name for model in teaching.FAMILY if model.on_text]
 LLAMAS = [model.name for model in teaching.FAMILY if model.config["model_type"] == "llama"]
-# Positions that say how far apart two tokens are learn short contexts in this budget; the others are still at it.
-RELATIVE = ("rope-gqa", "rope-mha", "rope-mqa", "alibi", "t5")
+# nats per token; the weakest, without positions, is ahead of the best order by 0.048.
+AHEAD = 0.04
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +71,12 @@ def test_the_loss_is_the_recorded_one(opened: dict[str, Loaded], name: str) -> N
 
 @pytest.mark.parametrize("name", TEXT)
 def test_each_beats_an_ngram_model(name: str) -> None:
-    """Every one beats pairs by far; with relative positions they beat the best order of all, on two texts."""
+    """Every one beats the best order of all, on all of the held-out text and on the excerpt that is shipped."""
     record = teaching.record(name)
     mine, ngram = record["heldout"], record["ngram"]
     assert ngram["nats_per_token"] == min(ngram["orders"].values())
-    assert mine["nats_per_token"] < ngram["orders"]["2"] - 0.1
-    if name in RELATIVE:
-        assert mine["nats_per_token"] < ngram["nats_per_token"] - 0.05
-        assert mine["excerpt"] < ngram["excerpt"] - 0.05
+    assert mine["nats_per_token"] < ngram["nats_per_token"] - AHEAD
+    assert mine["excerpt"] < ngram["excerpt"] - AHEAD
     assert mine["bits_per_byte"] == pytest.approx(
         mine["nats_per_token"] * mine["tokens"] / mine["bytes"] / 0.6931, rel=1e-3
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from lmcore import teaching, train
 from lmcore.checkpoint import load_pretrained
@@ -76,7 +77,7 @@ def test_training_learns_and_another_seed_is_another_run() -> None:
 
 
 def test_what_two_models_have_in_common_begins_alike() -> None:
-    one, two = (dict(first_weights(config_from_hf(raw(kind))[0], 0)) for kind in ("rope", "learned"))
+    one, two = (dict(first_weights(config_from_hf(raw(kind))[0], 0, 0.08)) for kind in ("rope", "learned"))
     assert set(two) - set(one) == {"model.embed_positions.weight"}
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not torch.equal(one["model.layers.0.self_attn.q_proj.weight"], one["model.layers.1.self_attn.q_proj.weight"])
@@ -189,3 +190,24 @@ def test_the_induction_model_has_a_card_too(tmp_path: Path) -> None:
     write_folder(run.model, induction, data.tokenizer, record_of(induction, run, data, {}, 1), tmp_path)
     assert "Planted induction score" in (tmp_path / "README.md").read_text()
     assert load_pretrained(tmp_path, device="cpu").model.cfg.d_ff == 0
+
+
+def test_dropout_thins_training_and_nothing_else() -> None:
+    """A step's loss is another with it, that of held-out windows is not; a tenth is zeroed, the rest scaled up."""
+    plain, thinned = run_of(budget=replace(SMALL, dropout=0)), run_of(budget=replace(SMALL, dropout=0.1))
+    assert equal(plain, thinned)
+    tokens, targets = plain.batches(0)
+    assert mean_loss(plain.model, tokens, targets) == mean_loss(thinned.model, tokens, targets)
+    seen: list[Tensor] = []
+    down = thinned.model.get_submodule("model.layers.0.mlp.down_proj")
+    assert isinstance(down, torch.nn.Linear)
+    down.register_forward_hook(lambda module, given, out: seen.append(given[0]))
+    hidden = torch.ones(1, 100, down.in_features)
+    thinned.dropout.begin(0)
+    down(hidden)
+    assert 0.08 < float((seen[0] == 0).double().mean()) < 0.12
+    assert torch.allclose(seen[0][seen[0] != 0], torch.tensor(256 / (256 - round(25.6))))
+    thinned.dropout.begin(0)
+    down(hidden)
+    assert torch.equal(seen[0], seen[1])
+    assert plain.step() != thinned.step()
