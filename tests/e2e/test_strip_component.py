@@ -123,3 +123,5 @@ def test_one_token_and_512_tokens(open_strip):
     box = page.locator(".strip .chips").bounding_box()
     assert box is not None
     assert box["height"] < 320
+    page.set_viewport_size({"width": 1000, "height": 900})
+    expect(page.locator(".strip .chip").nth(511)).to_be_in_viewport()

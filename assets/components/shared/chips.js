@@ -33,6 +33,10 @@ function chipStrip(allParts, label, choose) {
   let current = -1;
   let read = -1;
 
+  // A column that narrows and a font that arrives wrap the strip anew.
+  const keepInSight = () => chips[current] && reveal(node, chips[current]);
+  new ResizeObserver(keepInSight).observe(node);
+
   node.onkeydown = (event) => {
     const last = chips.length - 1;
     const keys = { ArrowLeft: current - 1, ArrowUp: current - 1, ArrowRight: current + 1, ArrowDown: current + 1, Home: 0, End: last };
@@ -50,6 +54,7 @@ function chipStrip(allParts, label, choose) {
       chips[position].setAttribute("aria-current", "true");
       chips[position].tabIndex = 0;
       reveal(node, chips[position]);
+      document.fonts.ready.then(keepInSight);
     }
     chips[read]?.classList.remove("key");
     chips[key]?.classList.add("key");
