@@ -9,6 +9,7 @@ import numpy as np
 
 from figures.format import fixed, group
 from figures.payload import pack
+from figures.sheet import sheet_payload
 
 LAST_COLOUR = 8
 """The theme has so many colours for series; a chart has no more lines."""
@@ -122,17 +123,29 @@ def by_merit(rows: Sequence[Merit]) -> list[Merit]:
     return sorted(rows, key=lambda row: (not np.isfinite(row.beyond), row.beyond))
 
 
-def merit_table(rows: Sequence[Merit]) -> str:
-    """The rows as a table in Markdown, narrow enough for a phone; the names are ours."""
-    head = "| | within | beyond | in pieces | rise |\n|---|--:|--:|--:|--:|"
-    return "\n".join([head, *(_row(row) for row in by_merit(rows))])
+def merit_payload(rows: Sequence[Merit], *, label: str, file: str) -> bytes:
+    """The rows as a table in nats per token, narrow enough for a phone; it is copied and saved with every digit."""
+    ordered = by_merit(rows)
+    return sheet_payload(
+        ["nats per token", "within", "beyond", "in pieces", "rise"],
+        [_cells(row) for row in ordered],
+        label=label,
+        file=file,
+        mark="",
+        exact=[_exact(row) for row in ordered],
+    )
 
 
-def _row(row: Merit) -> str:
-    start = f"| {row.name} | {fixed(row.within, 2)} |"
-    if not np.isfinite(row.beyond):
-        return f"{start} stops | {fixed(row.pieces, 2)} | |"
-    return f"{start} {fixed(row.beyond, 2)} | {fixed(row.pieces, 2)} | {_signed(row.rise)} |"
+def _cells(row: Merit) -> list[str]:
+    runs = np.isfinite(row.beyond)
+    beyond, rise = (fixed(row.beyond, 2), _signed(row.rise)) if runs else ("stops", "")
+    return [row.name, fixed(row.within, 2), beyond, fixed(row.pieces, 2), rise]
+
+
+def _exact(row: Merit) -> list[float | None]:
+    """None where the cell says all: the name, and that a model stops."""
+    beyond, rise = (row.beyond, row.rise) if np.isfinite(row.beyond) else (None, None)
+    return [None, row.within, beyond, row.pieces, rise]
 
 
 def encodings_said(rows: Sequence[Merit], *, times: int) -> list[str]:

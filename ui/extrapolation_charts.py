@@ -15,7 +15,7 @@ from figures.extrapolation import (
     curves_payload,
     doublings,
     encodings_said,
-    merit_table,
+    merit_payload,
     scalings_said,
 )
 from figures.format import group
@@ -59,12 +59,16 @@ def loss_curves(measured: list[tuple[Wanted, np.ndarray]], colours: list[int]) -
 
 
 def _loss_chart(curves: list[Curve], *, file: str, label: str, key: str) -> None:
+    """The losses, on a logarithmic scale if one line would press all others flat."""
+    losses = np.concatenate([curve.y for curve in curves])
+    log = bool(losses.max() > 3 * losses.min())
     payload = curves_payload(
         curves,
         file=file,
         label=label,
         x_title="position",
-        y_title=f"loss in nats, mean of {BLOCK} positions",
+        y_title=f"loss in nats, mean of {BLOCK} positions" + (", log scale" if log else ""),
+        log=log,
         unit="nats",
         width=BLOCK,
         first=1,
@@ -75,6 +79,11 @@ def _loss_chart(curves: list[Curve], *, file: str, label: str, key: str) -> None
         note=f"Mean over {extrapolating.WINDOWS} windows; the band is one standard error of it.",
     )
     components.mount("curves", payload, key=key)
+
+
+def _table(rows: list[Merit], label: str, file: str, key: str) -> None:
+    with st.container(width=page.PROSE_WIDTH):
+        components.mount("sheet", merit_payload(rows, label=label, file=file), key=key)
 
 
 def _source(function: str, snippet: str, key: str) -> None:
@@ -108,7 +117,7 @@ def encodings() -> None:
     )
     rows = [merit(one.name, losses, pieces[one.model]) for one, losses in measured]
     page.notice(encodings_said(rows, times=TIMES))
-    page.prose(merit_table(rows))
+    _table(rows, "Loss of each position encoding", "encodings", "positions_encodings_table")
     page.formula(r"\ell_t = -\ln p(x_t \mid x_0, \dots, x_{t-1})")
     page.prose(
         f"In the table: the mean loss of positions {TRAINED // 2} to {TRAINED - 1}, of those from {group(TRAINED)} on, "
@@ -133,7 +142,7 @@ def scalings(factor: int) -> None:
     )
     rows = [merit(one.name, losses, pieces[one.model]) for one, losses in measured]
     page.notice(scalings_said(rows, plain=wanted[0].name, factor=factor, length=LENGTH))
-    page.prose(merit_table(rows))
+    _table(rows, "Loss of RoPE under each scaling", "scalings", "positions_scalings_table")
     page.prose(
         f"Dynamic NTK and LongRoPE follow the length: each stretch of {TRAINED} positions is measured in a text that "
         "ends with it; dynamic NTK takes s = length / trained length, whatever the slider says. LongRoPE’s published "

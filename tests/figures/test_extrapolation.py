@@ -14,11 +14,12 @@ from figures.extrapolation import (
     curves_payload,
     doublings,
     encodings_said,
-    merit_table,
+    merit_payload,
     own_said,
     scalings_said,
 )
 from figures.payload import unpack
+from figures.sheet import copied
 
 X = np.array([16.0, 48.0, 80.0])
 
@@ -69,10 +70,12 @@ def test_ticks_double() -> None:
 def test_the_table_is_in_order_of_merit_and_names_what_stops() -> None:
     rows = [row("worse", 3, 5), ENDS, row("better", 3.5, 4)]
     assert [one.name for one in by_merit(rows)] == ["better", "worse", "Learned"]
-    table = merit_table([*rows, row("even", 3, 6.001, 6)]).splitlines()
-    assert table[2] == "| better | 3.50 | 4.00 | 3.00 | +1.00 |"
-    assert table[4] == "| even | 3.00 | 6.00 | 6.00 | 0.00 |"
-    assert table[-1] == "| Learned | 3.00 | stops | 3.20 | |"
+    meta, _ = unpack(merit_payload([*rows, row("even", 3, 6.001, 6)], label="l", file="f"))
+    assert meta["rows"][0] == ["better", "3.50", "4.00", "3.00", "+1.00"]
+    assert meta["rows"][2] == ["even", "3.00", "6.00", "6.00", "0.00"]
+    assert meta["rows"][-1] == ["Learned", "3.00", "stops", "3.20", ""]
+    assert copied(meta)[3] == ["even", "3", "6.001", "6", str(6.001 - 6)]
+    assert copied(meta)[-1] == ["Learned", "3", "stops", "3.2", ""]
 
 
 def test_encodings_are_told_by_their_numbers() -> None:

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from figures.payload import unpack
+from figures.sheet import copied
 from lmcore import teaching
 from lmcore.checkpoint import load_pretrained
 from lmcore.errors import Cancelled, CapacityError
@@ -122,6 +123,8 @@ def test_the_charts_hold_what_was_measured(losses: dict[str, np.ndarray]) -> Non
         ("Loss by position, RoPE under each scaling", extrapolating.scalings(FACTOR), ["in pieces"]),
     ):
         meta, arrays = chart(at, label)
+        values = np.concatenate(arrays[1::3])
+        assert meta["log"] == (values.max() > 3 * values.min()) == meta["y_title"].endswith("log scale")
         assert [line["name"] for line in meta["lines"]] == [one.name for one in wanted] + ends
         assert meta["verticals"][0][0] == teaching.CONTEXT
         for index, one in enumerate(wanted):
@@ -136,6 +139,19 @@ def test_the_order_of_merit_is_that_of_the_losses(losses: dict[str, np.ndarray])
     ordered = sorted(means, key=lambda name: means[name])
     assert " < ".join(f"{name} {means[name]:.2f}" for name in ordered) in text
     assert means["unscaled"] == max(means.values()) or f"**{ordered[0]}** takes" in text
+
+
+def test_the_tables_hold_the_losses_and_what_the_length_costs(losses: dict[str, np.ndarray]) -> None:
+    sheets = [meta for meta, _ in drawn(positions(), "sheet")]
+    assert [sheet["file"] for sheet in sheets] == ["encodings", "scalings"]
+    for sheet in sheets:
+        for name, _, past, _, rises in copied(sheet)[1:]:
+            if name == "Learned":
+                assert (past, rises) == ("stops", "")
+                continue
+            model = "RoPE" if name in NAMES.values() else None
+            assert float(past) == pytest.approx(beyond(losses[name], teaching.CONTEXT).mean())
+            assert float(rises) == pytest.approx(rise(losses, name, model).mean(), abs=1e-6)
 
 
 def test_attention_is_drawn_by_position(losses: dict[str, np.ndarray]) -> None:

@@ -35,7 +35,8 @@ function chipStrip(allParts, label, choose) {
 
   // A column that narrows and a font that arrives wrap the strip anew.
   const keepInSight = () => chips[current] && reveal(node, chips[current]);
-  new ResizeObserver(keepInSight).observe(node);
+  onWidth(node, keepInSight);
+  whenFontsLoad(keepInSight);
 
   node.onkeydown = (event) => {
     const last = chips.length - 1;
@@ -54,7 +55,6 @@ function chipStrip(allParts, label, choose) {
       chips[position].setAttribute("aria-current", "true");
       chips[position].tabIndex = 0;
       reveal(node, chips[position]);
-      document.fonts.ready.then(keepInSight);
     }
     chips[read]?.classList.remove("key");
     chips[key]?.classList.add("key");

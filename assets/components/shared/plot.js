@@ -183,7 +183,7 @@ function plotRing(pen, x, y, radius, colour, colours) {
   pen.stroke();
 }
 
-// Names at the ends of their lines, from the top down, each at least PLOT_LABEL_GAP below the one above and none below the axis.
+// Names at the ends of their lines, from the top down, each at least PLOT_LABEL_GAP below the one above and none on the axis's numbers.
 function plotNames(pen, lines, box, py, colours) {
   const ends = lines.map((line) => {
     const last = line.ys.length - 1;
@@ -191,7 +191,7 @@ function plotNames(pen, lines, box, py, colours) {
   });
   ends.sort((a, b) => a.at - b.at);
   ends.forEach((end, k) => (end.at = k ? Math.max(end.at, ends[k - 1].at + PLOT_LABEL_GAP) : end.at));
-  for (let k = ends.length - 1, floor = box.bottom + 2; k >= 0; k--, floor -= PLOT_LABEL_GAP) ends[k].at = Math.min(ends[k].at, floor);
+  for (let k = ends.length - 1, floor = box.bottom - 4; k >= 0; k--, floor -= PLOT_LABEL_GAP) ends[k].at = Math.min(ends[k].at, floor);
   pen.font = `500 12.5px ${colours.sans}`;
   pen.textAlign = "left";
   for (const { line, at } of ends) {
