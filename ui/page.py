@@ -78,10 +78,8 @@ def awaited(key: str, *, height: int, phone: int | None = None) -> Callable[[], 
         box = st.container()
         return lambda: box
     slot = st.empty()
-    if phone is None:
-        slot.skeleton(height=height)
-    else:
-        _kept(slot.container(), height, phone).skeleton(height=height)
+    # No block: what is drawn in a block's place would inherit its children.
+    slot.skeleton(height=_by_device(height, phone))
 
     def place() -> DeltaGenerator:
         drawn.add(key)
@@ -94,20 +92,18 @@ def awaited(key: str, *, height: int, phone: int | None = None) -> Callable[[], 
 def at_least(height: int, phone: int | None = None) -> Iterator[None]:
     """Keeps `height` pixels for what is inside (`phone`: on a phone) while the browser still fetches the scripts
     that draw it, so that what stands below does not jump when they arrive. What is inside may be taller."""
-    with _kept(st.container(), height, height if phone is None else phone):
+    # A thin column beside it holds the row open. Streamlit makes none thinner than 16 px: the styles of the components
+    # that stand here reach over it.
+    row = st.container().container(horizontal=True, horizontal_alignment="right", gap=None)
+    inside = row.container()
+    row.container(width=1, height=_by_device(height, phone), border=False).space(1)
+    with inside:
         yield
 
 
-def _kept(box: DeltaGenerator, height: int, phone: int) -> DeltaGenerator:
-    """A container in `box` beside a thin column that holds it open at this height, on a phone at `phone`.
-
-    Streamlit makes no column thinner than 16 px: the styles of the components that stand here reach over it.
-    """
-    row = box.container(horizontal=True, gap=None)
-    inside = row.container()
+def _by_device(height: int, phone: int | None) -> int:
     on_phone = "Mobi" in (st.context.headers.get("User-Agent") or "")
-    row.container(width=1, height=phone if on_phone else height, border=False).space(1)
-    return inside
+    return phone if phone is not None and on_phone else height
 
 
 def progress(job: Job | None, cancel: Callable[[], None], *, busy: bool, key: str) -> None:

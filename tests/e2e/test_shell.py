@@ -20,12 +20,17 @@ PAGES = (
     "Model",
 )
 PATHS = ("", "tokens", "attention", "positions", "kv", "cost", "decode", "model")
-# The right edges of each figure that stands beside a strip (`ui.page`), and of the row they share.
-RIGHT_EDGES = """() => [...document.querySelectorAll("[data-testid=stMain] *")].flatMap((host) => {
+# Of each figure beside a strip (`ui.page`): its right edge, that of the row they share, and the space below.
+KEPT = """() => [...document.querySelectorAll("[data-testid=stMain] *")].flatMap((host) => {
   const figure = host.shadowRoot?.querySelector(".gb");
   const row = host.closest("[data-testid=stHorizontalBlock]");
   if (!figure || !row?.children.length || row.lastElementChild.offsetWidth > 16) return [];
-  return [[figure.getBoundingClientRect().right, row.getBoundingClientRect().right]];
+  const { right, bottom } = row.getBoundingClientRect();
+  const others = [...document.querySelectorAll("[data-testid=stMain] [data-testid=stElementContainer]")];
+  const below = others
+    .map((other) => other.getBoundingClientRect())
+    .filter(({ width, height, top }) => width > 16 && height && top >= bottom);
+  return [[figure.getBoundingClientRect().right, right, Math.min(...below.map(({ top }) => top)) - bottom]];
 })"""
 NASTY = "<s> <b>x</b> $x$ *y*\t_z_\n:red[no]"
 
@@ -95,10 +100,14 @@ def test_every_page_paints_in_both_themes_and_does_not_scroll_sideways(
 
 @pytest.mark.parametrize("path", ["", "tokens", "attention", "positions", "decode"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["1440", "390"])
-def test_a_figure_whose_place_is_kept_reaches_the_right_edge(open_page: OpenPage, path: str, size: tuple[int, int]):
-    edges = open_page(path, size=size).evaluate(RIGHT_EDGES)
-    assert edges
-    assert all(abs(figure - column) <= 1 for figure, column in edges), edges
+def test_a_figure_whose_place_is_kept_reaches_the_right_edge_and_leaves_no_gap(
+    open_page: OpenPage, path: str, size: tuple[int, int]
+):
+    kept = open_page(path, size=size).evaluate(KEPT)
+    assert kept
+    for figure, column, below in kept:
+        assert abs(figure - column) <= 1
+        assert below <= 64
 
 
 def test_theme_toggle_is_kept(open_page: OpenPage):
