@@ -21,8 +21,8 @@ from lmcore.training.loop import heldout_windows, mean_loss
 ROOT = Path(__file__).parent.parent.parent
 TEXT = [model.name for model in teaching.FAMILY if model.on_text]
 LLAMAS = [model.name for model in teaching.FAMILY if model.config["model_type"] == "llama"]
-# nats per token; the weakest, without positions, is ahead of the best order by 0.048.
-AHEAD = 0.04
+# nats per token; the one without positions is ahead of the best order by 0.048.
+AHEAD, WEAKEST = 0.05, {"nope": 0.04}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_each_beats_an_ngram_model(name: str) -> None:
     record = teaching.record(name)
     mine, ngram = record["heldout"], record["ngram"]
     assert ngram["nats_per_token"] == min(ngram["orders"].values())
-    assert mine["nats_per_token"] < ngram["nats_per_token"] - AHEAD
+    assert mine["nats_per_token"] < ngram["nats_per_token"] - WEAKEST.get(name, AHEAD)
     assert mine["excerpt"] < ngram["excerpt"] - AHEAD
     assert mine["bits_per_byte"] == pytest.approx(
         mine["nats_per_token"] * mine["tokens"] / mine["bytes"] / 0.6931, rel=1e-3
