@@ -22,6 +22,8 @@ from figures.payload import pack
 
 FOLDER = Path(__file__).parent.parent / "assets" / "components"
 _SHARED = FOLDER / "shared"
+KEPT = {"arch", "attention", "decode", "loss", "strip", "turning"}
+"""Components that pages mount in `page.at_least`: they reach over the strip that stands beside them there."""
 
 
 def scripts(name: str) -> list[Path]:
@@ -42,7 +44,7 @@ def _joined(files: list[Path]) -> str:
 _RENDERERS: Mapping[str, Callable[..., Any]] = {
     folder.name: component(
         f"glassbox_{folder.name}",
-        html='<div class="gb"></div>',
+        html=f'<div class="gb{" kept" if folder.name in KEPT else ""}"></div>',
         css=_joined(styles(folder.name)),
         js=_joined(scripts(folder.name)),
     )

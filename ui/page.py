@@ -92,9 +92,8 @@ def awaited(key: str, *, height: int, phone: int | None = None) -> Callable[[], 
 def at_least(height: int, phone: int | None = None) -> Iterator[None]:
     """Keeps `height` pixels for what is inside (`phone`: on a phone) while the browser still fetches the scripts
     that draw it, so that what stands below does not jump when they arrive. What is inside may be taller."""
-    # A thin column beside it holds the row open. Streamlit makes none thinner than 16 px: the styles of the components
-    # that stand here reach over it.
-    row = st.container().container(horizontal=True, horizontal_alignment="right", gap=None)
+    # A thin column beside it holds the row open; the components that stand here reach over it, `components.KEPT`.
+    row = st.container(horizontal=True, horizontal_alignment="right", gap=None)
     inside = row.container()
     row.container(width=1, height=_by_device(height, phone), border=False).space(1)
     with inside:

@@ -69,7 +69,7 @@ def test_a_figures_place_is_kept_by_the_device(agent: str, height: int, monkeypa
     monkeypatch.setattr("streamlit.runtime.context.ContextProxy.headers", {"User-Agent": agent})
     at = AppTest.from_function(_kept, default_timeout=120).run()
     assert not at.exception
-    row = at.main.children[0].children[0]
+    row = at.main.children[0]
     figure, beside = row.children.values()
     assert list(figure.children.values()) == list(at.markdown)
     assert beside.proto.height_config.pixel_height == height
